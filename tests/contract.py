@@ -93,7 +93,7 @@ class PlanContract:
 
         def noted(learner: Any, x: Any, a: Any, y: Any, *rest: Any, weight: Any = None) -> Any:
             schema = TableSchema.of(learner.domain)
-            given = CausalData(x, a, schema.one_column(y), weight=weight, follow_up=schema.two_columns(y))
+            given = CausalData(x, a, schema.one_column(y), weight=weight, follow_up=schema.follow_up_of(y))
             given = with_outcomes(without_missing(given, schema), schema)
             v = None if given.weight is None else schema.domain.weigh(given.weight, clip=False)
             seen.append((learner.domain, given.with_weight(v)))

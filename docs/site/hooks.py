@@ -50,7 +50,8 @@ def on_page_content(page_html: str, page: Any, config: Any, files: Any) -> str:
     def formula(found: re.Match[str]) -> str:
         display = "block" if found.group(2) == "[" else "inline"
         tex = html.unescape(found.group(3)).strip().replace(r"\arg", r"\operatorname{arg}")  # not known to the library
-        return str(convert(tex, display=display))
+        shown = str(convert(tex, display=display))
+        return f'<div class="formula">{shown}</div>' if display == "block" else shown
 
     return _FORMULA.sub(formula, page_html)
 

@@ -48,7 +48,7 @@ def test_cohorts_are_combined_by_their_averages(files, capsys) -> None:
     )
     clear = [name for name, (_, low, high) in rows if name.startswith("sex") and (low > 0 or high < 0)]
     assert clear  # of two; the smallest site's noise may hide one
-    assert f"in {len(clear)} of 2 subgroups an effect is shown, each by itself: {'; '.join(clear)}." in said
+    assert f"in {len(clear)} of 2 subgroups the effect is below zero, each by itself: {'; '.join(clear)}." in said
     assert main(["verify", "all.safetensors", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [line["line"] for line in shown["estimates"]] == load_release("all.safetensors").line_titles

@@ -21,12 +21,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.cli.helpers import DOMAIN, table
-from tests.evaluation.drawn import effect_figure
 from tests.verify.forgery import write_anew
 from torchdpcate.cli.audit import leaks
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.evaluation.curator_figures import kept_figure
+from torchdpcate.evaluation.figures import EffectPanel, effect_panels, save_figure
 from torchdpcate.release.file import RELEASE_FILE, read_release_file, write_sums
 
 TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
@@ -122,11 +122,10 @@ def frame_to(name: str) -> Callable[[Run], object]:
     return plant
 
 
-def both_curves(run: Run) -> None:
-    """A curve of the curator's, drawn beside the released one."""
+def other_curve(run: Run) -> None:
+    """A curve of the curator's in the place of the released one."""
     age = np.linspace(16, 60, 101)
-    figure = effect_figure(age, age, None, covariate="age", others={"head": age + 1})
-    save_figure(figure, run.release / "effect.png")
+    save_figure(effect_panels([EffectPanel("age", age, age + 1)]), run.release / "effect.png")
 
 
 def shade(pixels: np.ndarray) -> np.ndarray:
@@ -186,8 +185,8 @@ PLANTS: dict[str, Callable[[Run], object]] = {
     "another image": lambda run: shutil.copy(run.release / "effect.png", run.release / "b.png"),
     "behind the image": lambda run: (run.release / "effect.png").open("ab").write(b"more"),
     "drawn into the image": lambda run: run.draw(shade),
-    "curator's figure": lambda run: shutil.copy(run.folder / "curator" / "effect.png", run.release / "effect.png"),
-    "curator's curve": both_curves,
+    "curator's figure": lambda run: save_figure(kept_figure(*np.eye(2), 0.1), run.release / "effect.png"),
+    "curator's curve": other_curve,
     "pickle": drop("model.pkl", pickle.dumps([1.0, 2.0])),
     "pickle by another name": drop("facts.json", pickle.dumps([1.0, 2.0])),
     "zip": zipped,

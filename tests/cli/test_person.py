@@ -69,7 +69,7 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert main(["verify", str(path)]) == 0
     assert "persons: 400" in capsys.readouterr().out
     card = (path.parent / "release.html").read_text()
-    assert "<tr><th>Persons</th><td>400</td></tr>" in card
+    assert '<tr><th scope="row">Persons</th><td>400</td></tr>' in card
     assert "a given person as with any other person in their place" in card
     summary = json.loads((run / "curator" / "summary.json").read_text())
     assert summary["unit"] == {"column": "who", "records": 2}

@@ -54,7 +54,9 @@ def restricted_mean(time: np.ndarray, event: np.ndarray) -> float:
 
 
 def records(outcome: Censoring, n: int = 4_000) -> CausalData:
+    """Of which the early events are others, where others compete."""
     x, a, both = followed(n)
+    both = both * (1.0 + torch.stack([0 * a, (both[:, 0] < TAU / 3) * outcome.competes], 1))
     both = outcome.within(both)
     return CausalData(x, a, outcome.outcome(both), follow_up=both)
 
@@ -148,8 +150,9 @@ def noisy_means(outcome: Censoring, given: CausalData, counts: torch.Tensor) -> 
 
 @pytest.mark.parametrize("kind", [EVENT_BY_HORIZON, RESTRICTED_MEAN])
 @pytest.mark.parametrize("by_arm", [False, True])
-def test_the_error_of_a_noisy_curve_is_that_of_weighted_records(kind, by_arm):
-    outcome, noise = Censoring("t", "d", TAU, kind, bins=8, by_arm=by_arm), 30.0
+@pytest.mark.parametrize("levels", [(0, 1), ()])
+def test_the_error_of_a_noisy_curve_is_that_of_weighted_records(kind, by_arm, levels):
+    outcome, noise = Censoring("t", "d", TAU, kind, bins=8, by_arm=by_arm, levels=levels), 30.0
     given, random = records(outcome), np.random.default_rng(1)
     counts = FollowUpCells(outcome)(given).double()
     exact = noisy_means(outcome, given, counts)
@@ -299,7 +302,7 @@ def test_a_stated_share_that_the_propensity_is_far_from_leaves_no_lines_and_says
     assert release.line_numbers is not None
     said = check_words(release).head
     assert "nothing can be concluded" in said[1]
-    assert said[2].startswith("Estimated chances of treatment do not fit the share of the treated")
+    assert said[2].startswith("Estimated chances of treatment do not fit the share treated")
     with pytest.raises(MissingError, match=r"where about 0\.1 are treated"):
         _ = release.required_lines
 

@@ -37,7 +37,7 @@ RANDOM = torch.Generator().manual_seed(0)
 X = 2 * torch.rand(N, 2, generator=RANDOM).double() - 1
 A = (torch.rand(N, generator=RANDOM) < 0.5).double()
 Y, PI = torch.randn(N, generator=RANDOM).double(), torch.full((N,), 0.4).double()
-FOLLOWED = torch.stack([4 * torch.rand(N, generator=RANDOM), torch.rand(N, generator=RANDOM).round()], 1).double()
+FOLLOWED = torch.stack([4 * torch.rand(N, generator=RANDOM), (2 * torch.rand(N, generator=RANDOM)).round()], 1).double()
 HORIZON = Censoring("t", "d", 3.0, bins=4)
 RECORDS = batch(X, Y, A, PI).with_weight(torch.rand(N, generator=RANDOM).double())
 RECORDS = replace(RECORDS, follow_up=HORIZON.within(FOLLOWED))
@@ -52,6 +52,7 @@ STATISTICS = {
     "weights": Weights(),
     "follow-up": FollowUpCells(HORIZON),
     "follow-up by arm": FollowUpCells(replace(HORIZON, by_arm=True)),
+    "follow-up of several events": FollowUpCells(replace(HORIZON, kind="event_by_horizon", levels=())),
     "cells": Cells(partial(sizes, centre=0.5), torch.tensor([0.5, 1.0]).double()),
     "moments": Moments(),
     "moments within": MomentsWithin(Standardisation(torch.zeros(1), torch.ones(1)), torch.tensor([True, False])),
@@ -77,7 +78,7 @@ def test_a_statistic_travels_and_says_what_one_record_moves(name):
     statistic = STATISTICS[name]
     assert torch.equal(pickle.loads(pickle.dumps(statistic))(RECORDS), statistic(RECORDS))
     assert all(number > 0 for number in statistic.moved())
-    if name not in ("weights", "follow-up", "follow-up by arm"):
+    if name != "weights" and "follow-up" not in name:
         assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
     assert not any(isinstance(getattr(statistic, f.name), FitSession | NoisySteps) for f in fields(statistic))
 

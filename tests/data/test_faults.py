@@ -21,7 +21,7 @@ ROWS = {
 FAULTS = [
     "outcome 'y' has 1 value outside its declared bounds [0, 10]; name codes of missing values in the domain file",
     "column 'age' has 1 missing value; say in the domain file how they are taken: missing: indicator",
-    "column 'bmi' has 1 non-numeric value; a number has a decimal point; correct these cells, or name codes",
+    "column 'bmi' has 1 non-numeric value; a number has a decimal point; correct these cells, say what such cells",
     "column 'site' has 1 value outside its declared categories ['n', 's']; correct these cells, declare categories",
     "covariate 'crp' has 1 value outside its declared bounds [0, 10]; name codes of missing values",
 ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from torchdpcate.data._cells import without_codes
+from torchdpcate.data._cells import read_cells
 from torchdpcate.data._yaml import parse_yaml
 from torchdpcate.data.checked import encode_records
 from torchdpcate.data.domain import Domain
@@ -89,10 +89,10 @@ def test_columns_without_the_entry_are_encoded_as_ever_and_refuse() -> None:
 
 def test_codes_are_numbers_in_any_writing_and_words() -> None:
     column = pd.Series(["-99", " -99.0", "99", "NA", ".", None])
-    assert without_codes(column, (-99, ".", "NA")).isna().tolist() == [True, True, False, True, True, True]
-    assert without_codes(pd.Series([2**60 + 1, -99]), (-99,)).tolist()[0] == 2**60 + 1
-    assert without_codes(pd.Series([1.5, -99.0]), ("-99",)).isna().tolist() == [False, True]
-    assert without_codes(pd.Series(["099", "99"]), (99,), text=True).isna().tolist() == [False, True]
+    assert read_cells(column, (-99, ".", "NA")).isna().tolist() == [True, True, False, True, True, True]
+    assert read_cells(pd.Series([2**60 + 1, -99]), (-99,)).tolist()[0] == 2**60 + 1
+    assert read_cells(pd.Series([1.5, -99.0]), ("-99",)).isna().tolist() == [False, True]
+    assert read_cells(pd.Series(["099", "99"]), (99,), text=True).isna().tolist() == [False, True]
 
 
 def test_a_domain_in_code_has_its_missing_values_in_files() -> None:
@@ -183,13 +183,13 @@ def test_dates_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "values", "words"),
     [
-        ({}, ["03.02.2015"], "column 'age' has 1 value that are no dates; write them as 2015-01-31"),
+        ({}, ["03.02.2015"], "column 'age' has 1 value that are no dates as declared; give low and high as 2015-01-31"),
         ({}, ["2015-02-30"], "has 1 value that are no dates"),
         ({}, [None], "has 1 missing value; say in"),
         ({"low": 2015}, [], "low of covariate 'age' is 2015; give a date as 2015-01-31"),
         ({"high": "2015-01-01"}, [], "give the earlier date as low"),
         ({"scale": "log"}, [], "covariate 'age' has the unknown entry 'scale'"),
-        ({"typical": "2015-02-01"}, [], "give two dates"),
+        ({"typical": "2015-02-01"}, [], "give two numbers"),
         ({"kind": "day"}, [], "kind of covariate 'age' is 'day'; choose date"),
     ],
 )

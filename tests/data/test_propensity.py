@@ -150,7 +150,7 @@ def test_two_levels_come_from_the_schema_or_the_domain() -> None:
         ({"categories": [0, 1, 2]}, "say which of them counts as 1: success: 2"),
         (
             {"categories": ["no", "yes"], "success": "ja"},
-            "success of the outcome is 'ja'; choose one of",
+            "success of the outcome is 'ja'; choose one or some of",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.curator_figures import overlap_figure, policy_figure
+from torchdpcate.evaluation.curator_figures import bars_figure, kept_figure, overlap_figure
 from torchdpcate.evaluation.figures import BAND, FEW, INTERVAL, EffectPanel, effect_panels, rule_figure
 from torchdpcate.release.average_effect import BalanceTable
 
@@ -44,17 +44,13 @@ def words(figure) -> str:
     return "\n".join([*rows(axes), *(text.get_text() for text in axes.texts), axes.get_title(), axes.get_xlabel()])
 
 
-def test_an_effect_has_its_band_and_says_whether_it_is_the_curators():
+def test_an_effect_has_its_band():
     panel = EffectPanel("age", GRID, GRID, np.stack([GRID - 1, GRID + 1], 1), place="at mid-range")
     axes = effect_panels([panel], claim="claim", holds=BAND).axes[0]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), GRID)
     assert axes.collections[0].get_datalim(axes.transData).y1 == 2
-    assert SECRET not in axes.get_title()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["released", "95% noise band of the second stage alone (no confidence interval)"]
-    axes = effect_panels([EffectPanel("age", GRID, GRID, others={"truth": GRID + 1})]).axes[0]
-    assert SECRET in axes.get_title()
-    np.testing.assert_array_equal(axes.lines[1].get_ydata(), GRID + 1)
 
 
 def test_panels_share_a_claim_and_mark_where_records_are_few():
@@ -105,7 +101,7 @@ def test_errors_against_budgets_are_medians_and_ranges_over_seeds():
 def test_values_of_rules_lie_between_those_of_treating_all_and_none():
     lines = np.repeat(["objective", "treat all", "treat none"], 2)
     value = [-0.2, 0.8, 0.4, 0.4, -0.1, -0.3]
-    figure = budget_figure(pd.DataFrame({"epsilon": [1.0, 4.0] * 3, "line": lines, "value": value}), "value")
+    figure = budget_figure(pd.DataFrame({"epsilon": [1.0, 4.0] * 3, "line": lines, "value": value}), "value", "value")
     axes = figure.axes[0]
     shown = {line.get_label(): line.get_ydata() for line in axes.lines} | {
         name: line.get_ydata() for name, line in drawn(axes).items()
@@ -138,38 +134,42 @@ def test_balance_is_that_of_the_table_the_largest_first_with_what_is_expected():
 
 
 def test_a_forest_has_a_line_a_cell_and_one_that_noise_dominates_does_not_stretch_it():
-    text = words(forest_figure(CELLS, outcome="pay", claim="a claim", assumptions="it was a trial"))
-    for part in ("sex = f", "sex\n", "1,234 [-9,000, 9,000]", "effect on pay", "a claim", "it was a trial"):
+    text = words(
+        forest_figure(CELLS, texts=["1,234"], label="effect on pay", claim="a claim", assumptions="it was a trial")
+    )
+    for part in ("sex = f", "sex\n", "1,234", "effect on pay", "a claim", "it was a trial"):
         assert part in text
     assert SECRET not in text
     figure = forest_figure(CELLS, dominated=[False, False, True, False])
     low, high = figure.axes[0].get_xlim()
     assert -1 < low < 0 < 3 < high < 4
-    assert "not known" in words(figure)
+    assert "full range: noise dominates" in [text.get_text() for text in figure.legends[0].get_texts()]
     assert SECRET in words(forest_figure(CELLS, truth=[1.0] * 4))
-    assert "60 further cells are not shown" in words(forest_figure(pd.concat([CELLS] * 30, ignore_index=True)))
-    with pytest.raises(InputError, match="at least one cell"):
+    assert "60 further lines are not shown" in words(forest_figure(pd.concat([CELLS] * 30, ignore_index=True)))
+    with pytest.raises(InputError, match="at least one line"):
         forest_figure(CELLS.head(0))
-
-
-def test_policies_stand_in_the_order_of_their_estimates():
-    values, law, lost = np.array([0.1, 0.4, 0.3]), np.array([0.1, 0.6, 0.3]), np.array([0.2, 0.0, 0.1])
-    figure = policy_figure(["x0 > 0.5", "$x$ <= 1", "always 1"], values, law, 2, regrets=lost, claim="(1, 0)-private")
-    first, chance = figure.axes
-    np.testing.assert_allclose(first.lines[0].get_ydata(), [0.0, 0.1, 0.3])
-    np.testing.assert_allclose(first.lines[1].get_ydata(), [0.0, 0.1, 0.2])
-    np.testing.assert_allclose([part[1, 1] for part in chance.collections[0].get_segments()], [0.6, 0.3, 0.1])
-    assert [line.get_xdata()[0] for line in chance.lines if line.get_label().startswith("released")] == [2]
-    assert SECRET in first.get_title()
 
 
 def test_propensities_are_counted_by_arm_beside_the_stated_overlap():
     propensity, treated = np.array([0.01, 0.02, 0.5, 0.99, 1.0]), np.array([0, 1, 0, 1, 1])
-    figure = overlap_figure(propensity, treated, 0.1, words=["60% of the records"])
+    figure = overlap_figure(propensity, treated, 0.1, arms=["placebo", "drug"])
     (axes,) = figure.axes
     heights = np.array([bar.get_height() for bar in axes.patches])
     assert heights[heights > 0].tolist() == [1.0, 2.0]  # treated above, controls below
     assert heights[heights < 0].tolist() == [-1.0, -1.0]
     assert [line.get_xdata()[0] for line in axes.lines[:2]] == [0.1, 0.9]
     assert SECRET in axes.get_title()
-    assert "60% of the records" in axes.get_title()
+    assert {"placebo", "drug"} < {text.get_text() for text in axes.get_legend().get_texts()}
+
+
+def test_propensities_in_use_stand_against_those_without_privacy():
+    (axes,) = kept_figure(np.linspace(0, 1, 5000), np.linspace(0.2, 0.8, 5000), 0.1).axes
+    assert len(axes.lines[0].get_xdata()) == 1667  # one of three
+    assert list(axes.lines[1].get_xdata()) == list(axes.lines[1].get_ydata()) == [0.1, 0.9]
+    assert SECRET in axes.get_title()
+
+
+def test_bars_have_their_parts_and_what_was_planned():
+    (axes,) = bars_figure(["a", "b"], [2.0, 1.0], "error", [1.5, 0.5], planned=0.7).axes
+    assert [bar.get_width() for bar in axes.patches] == [2.0, 1.0, 1.5, 0.5]
+    assert axes.lines[0].get_xdata() == [0.7, 0.7]

@@ -12,9 +12,9 @@ from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.comparison import budget_figure
 from torchdpcate.evaluation.curator_figures import (
     SeenAnswers,
+    bars_figure,
     overlap_figure,
     plan_figure,
-    policy_figure,
 )
 from torchdpcate.evaluation.figures import (
     DecisionPanel,
@@ -63,11 +63,9 @@ def shares(name: str, levels: tuple = ()) -> DecisionPanel:
 WORDS = ("claim", "assumptions", "label")
 DRAWN: dict[str, Callable[[str], Figure]] = {
     "balance": lambda name: balance_figure(balance(name), claim=name),
-    "forest": lambda name: forest_figure(cells(name), outcome=name, claim=name, assumptions=name),
+    "forest": lambda name: forest_figure(cells(name), **dict.fromkeys(WORDS, name), speaks=[name, "b"], texts=[name]),
     "effect": lambda name: effect_panels([panel(name)], **dict.fromkeys(WORDS, name)),
-    "effects": lambda name: effect_panels(
-        [panel(name, others={name: GRID}), panel(name, levels=(name, "b"))], **dict.fromkeys(WORDS, name)
-    ),
+    "effects": lambda name: effect_panels([panel(name), panel(name, levels=(name, "b"))], **dict.fromkeys(WORDS, name)),
     "rule": lambda name: rule_figure([name, "b"], GRID, claim=name),
     "answers": lambda name: answers_figure(GRID, against=GRID, covariate=name, levels=(name, "b"), claim=name),
     "decision": lambda name: decision_figure([shares(name)], [name, "b"], title=name, claim=name),
@@ -81,8 +79,8 @@ DRAWN: dict[str, Callable[[str], Figure]] = {
         title=name,
         seen=SeenAnswers.of(0.3, 100, outcome_range=2.0, unit=name, label=name),
     ),
-    "policies": lambda name: policy_figure([name, "b"], GRID, np.full(2, 0.5), 0, claim=name),
-    "overlap": lambda name: overlap_figure(GRID, GRID, 0.1, words=[name]),
+    "overlap": lambda name: overlap_figure(GRID, GRID, 0.1, arms=[name, "b"]),
+    "bars": lambda name: bars_figure([name, "b"], [1.0, 2.0], name),
     "errors": lambda name: budget_figure(
         pd.DataFrame({"epsilon": [1.0, 2.0], "line": [name, "b"], "pehe": [0.1, 0.2], "panel": [name, name]})
     ),

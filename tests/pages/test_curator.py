@@ -6,9 +6,13 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import markupsafe
+import numpy as np
+import pandas as pd
+import yaml
 
 from tests.cli.helpers import add
-from torchdpcate.cli.report import PageTable, Part, curator_page, report
+from torchdpcate.cli.main import main
+from torchdpcate.cli.report import Part, curator_page, report
 
 HOSTILE = '<script>alert("1")</script>$x_{'
 PICTURE = re.compile(r'<img src="data:image/svg\+xml;base64,([^"]*)" alt="([^"]*)">')
@@ -49,11 +53,13 @@ def test_a_sweep_is_on_one_page_for_its_owner_alone(tmp_path, capsys):
     assert "script" not in policy
     drawn = pictures(text)
     assert set(drawn) == {"PEHE against budget"}
-    assert next(row[-3:] for row in rows(text, "PEHE against budget")) == ["0.6", "0.3", "0.075"]
+    means = rows(text, "Means and standard errors over runs")
+    assert [cells[-6] for cells in means] == ["0.6", "0.3", "0.075"]
 
 
 def test_words_of_runs_are_text(tmp_path):
     words = {"data": HOSTILE, "mechanism": HOSTILE, "settings": {HOSTILE: HOSTILE}, "planned_noise": 0.5}
+    words["planned_of"] = HOSTILE
     for i, epsilon in enumerate((1.0, 2.0)):
         add(tmp_path, f"{HOSTILE[:8]}{i}", epsilon, **words)
     for folder in (tmp_path, tmp_path / f"{HOSTILE[:8]}0"):
@@ -61,5 +67,40 @@ def test_words_of_runs_are_text(tmp_path):
         assert "<script" not in text
         assert markupsafe.escape(HOSTILE) in text
         assert not any(b"<script" in base64.b64decode(data) for data, _ in PICTURE.findall(text))
-    table = PageTable(HOSTILE, HOSTILE, [HOSTILE], [[HOSTILE]])
-    assert "<script" not in curator_page(HOSTILE, [HOSTILE], [Part(HOSTILE, [table], note=HOSTILE)])
+    part = Part(HOSTILE, [HOSTILE], tables={HOSTILE: ([HOSTILE], [[HOSTILE]])}, whence=HOSTILE)
+    assert "<script" not in curator_page(HOSTILE, [HOSTILE], [part])
+
+
+QUESTIONS = {
+    "What was clipped?": "unreleased",
+    "Could either arm reach everybody?": "unreleased",
+    "Are the arms alike after weighting?": "unreleased",
+    "How many scores reach their clip?": "released",
+    "Is the noise as planned?": "released",
+    "How much of the propensity was kept?": "unreleased",
+    "What was spent, and what is left?": "public",
+}
+
+
+def test_a_run_answers_a_question_after_the_other_and_marks_what_is_unreleased(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    age, a = random.integers(20, 99, 3_000), random.integers(0, 2, 3_000)
+    pd.DataFrame({"years": age, "a": a, "y": age / 9 + a}).to_csv("d.csv", index=False)
+    facts = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 20}, "out_of_bounds": "clip", "overlap": 0.1}
+    facts["covariates"] = {"years": {"low": 18, "high": 90, "label": "age at entry"}}
+    Path("domain.yaml").write_text(yaml.safe_dump(facts))
+    ledger = ["budget.shared=l", "budget.total.epsilon=3", "budget.total.delta=3e-5"]
+    assert main(["train", "data.path=d.csv", "data.domain=domain.yaml", "run_dir=r", *ledger]) == 0
+    text = page(Path("r"))
+    found = re.findall(r'<h2>([^<]*) <span class="whence">(\w+)<', text)
+    assert found == list(QUESTIONS.items())
+    drawn = re.findall(r'<img src="data:image/[^;]*;base64,[^"]*" alt="([^"]*)">', text)
+    assert drawn == [name for name in QUESTIONS if "scores" not in name]
+    assert "age at entry" in pictures(text)["What was clipped?"]
+    assert f"Most often age at entry: {(age > 90).sum()} of 3,000 values" in text
+    assert "Left of the shared total: epsilon 2, delta 2e-05." in text
+    sentences = re.findall(r"[^.<>]+", re.sub("<style>.*?</style>|<img[^>]*>", "", text, flags=re.DOTALL))
+    assert max(len(sentence.split()) for sentence in sentences) <= 25
+    Path("r/curator/arms.json").write_text("{")
+    assert main(["report", "r"]) == 2

@@ -22,7 +22,7 @@ from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import HiddenUnits, Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import arm_panels
-from torchdpcate.pages.reader import MOST_FEATURES, columns_used, offline_model
+from torchdpcate.pages.reader import MOST_FEATURES, offline_model
 from torchdpcate.release import rule
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
@@ -244,7 +244,7 @@ def test_policies_by_cuts_agree(node: str) -> None:
     requested = [[float(x)] for x in (0.0, 0.25, 0.3, 0.5, 0.6, 1.0)]
     answers = answered(node, offline_model(found), requested)
     assert [one["action"] for one in answers] == found.decide(np.array(requested)).tolist()
-    assert columns_used(found) == {0}
+    assert offline_model(found)["tree"]["column"] == 0
 
 
 def test_other_releases_say_why_not() -> None:

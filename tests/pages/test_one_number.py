@@ -146,7 +146,7 @@ def test_the_page_and_its_controls_have_them(release: ComposedRelease) -> None:
     low, high = release.interval(PEOPLE)[0]
     assert high == pytest.approx(middle + half)
     assert low == pytest.approx(min(middle - half, release.average_effect))
-    assert "confidence interval of the average effect, noise and sampling; a person&#39;s may differ" in page
+    assert "at so many records by x, age, sex." in page
 
 
 def test_an_average_s_interval_is_there_without_a_law(release: ComposedRelease) -> None:

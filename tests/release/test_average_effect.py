@@ -46,7 +46,6 @@ def test_the_interval_is_the_estimate_and_its_law():
     assert release.estimate.tolist() == [0.25]
     half = LAW.half_width(0.9)
     np.testing.assert_allclose(release.interval(0.9), [[0.25 - half, 0.25 + half]])
-    assert release.interval().tolist() == release.interval(0.95).tolist()
     assert release.interval(0.99)[0, 1] > release.interval(0.95)[0, 1]
 
 
@@ -56,8 +55,6 @@ def test_several_records_a_person_count_as_often_in_the_sampling():
     four = replace(one, privacy=replace(one.privacy, person={"column": "id", "records": 4}))
     half = IntervalLaw(0.1, (0.02,)).half_width(0.95)  # var of a sum of k is at most k times that of independent ones
     np.testing.assert_allclose(four.interval(), [[0.25 - half, 0.25 + half]])
-    (row,) = four.summary()["lines"]
-    assert [row["low"], row["high"]] == four.interval()[0].tolist()
     assert np.diff(one.interval()) < 2 * half
 
 
@@ -72,9 +69,7 @@ def test_the_interval_stays_within_what_is_possible():
 
 def test_a_denominator_dominated_by_noise_gives_the_full_range_and_says_so():
     unknown = released(Estimate(0.1, LAW, noise_dominated=True))
-    assert unknown.interval(0.5).tolist() == [[-4.0, 4.0]]
-    (row,), count = unknown.summary()["lines"], unknown.summary()["noise_dominated"]
-    assert (row["low"], row["high"], count) == (-4.0, 4.0, 1)
+    assert (unknown.interval(0.5).tolist(), unknown.summary()["noise_dominated"]) == ([[-4.0, 4.0]], 1)
 
 
 def test_an_estimate_without_a_law_has_no_interval():

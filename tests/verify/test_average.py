@@ -6,10 +6,12 @@ import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
+from tests.verify import test_rules
 from tests.verify.forgeries import refusal
 from torchdpcate.data.domain import Domain
 from torchdpcate.fit.feature_maps import Fourier, Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release import rule, subgroups
 from torchdpcate.release.average_effect import AverageEffectRelease
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")
@@ -86,3 +88,9 @@ def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
     for value in (0.0, release.main.value / 2, 1e-13):
         moved = replace(release, main=replace(release.main, value=value))
         refusal(moved, tmp_path)
+
+
+def test_mechanisms_of_one_kind_of_file_are_not_each_others(tmp_path):
+    cells, chosen = subgroups._example(), rule._policy_example()
+    for release, other in ((cells, honest("ATE")), (chosen, test_rules.released("owl"))):
+        assert "not those of one release by its plan" in refusal(replace(release, privacy=other.privacy), tmp_path)

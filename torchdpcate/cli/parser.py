@@ -29,6 +29,7 @@ FORM: dict[str, dict[str, Any]] = {
     "thousands": {"metavar": "NAME", "help": "comma, point, space or apostrophe between groups of three digits"},
     "encoding": {"metavar": "NAME", "help": "utf-8, latin-1, cp1252, utf-16, ..."},
     "skip_lines": {"type": int, "metavar": "N", "help": "lines before the header"},
+    "skip_after_header": {"type": int, "metavar": "N", "help": "rows below it that are no records"},
 }
 """Options of the form of a csv file, the settings of ``CsvForm``."""
 _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"

@@ -6,64 +6,38 @@ What is made from summaries is the curator's and goes to ``curator/``; the page 
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.progress import track
 
-from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._files import PRIVATE, write_text
 from torchdpcate._templates import render
 from torchdpcate._text import spreadsheet_cell
-from torchdpcate.cli.curator import COUNTS, SUMMARY_FILE, WORDS, read_summary
+from torchdpcate.cli.curator import (
+    COUNTS,
+    PUBLIC,
+    RELEASED,
+    SUMMARY_FILE,
+    UNRELEASED,
+    WORDS,
+    Part,
+    questions,
+    read_summary,
+)
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure, svg_of
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, svg_of
 from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """A table of texts.
-
-    Attributes:
-        heading: What it is.
-        note: What its numbers are.
-        heads: Heads of its columns.
-        rows: Its cells, row by row.
-    """
-
-    heading: str
-    note: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the page.
-
-    Attributes:
-        heading: Its title.
-        tables: Its tables.
-        figures: Its figures by their captions, drawn before the tables.
-        note: What it is about.
-    """
-
-    heading: str
-    tables: Sequence[PageTable] = ()
-    figures: "dict[str, Figure]" = field(default_factory=dict)
-    note: str = ""
 
 
 def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str:
@@ -75,14 +49,17 @@ def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str
         parts: What is shown, from above.
 
     Example:
-        >>> page = curator_page("<b>", [], [Part("Runs", [PageTable("All", "", ["run"], [["<script>"]])])])
+        >>> page = curator_page("<b>", [], [Part("Runs", tables={"All": (["run"], [["<script>"]])})])
         >>> "<script" in page, "&lt;script&gt;" in page, "curator&#39;s, not for publication" in page.lower()
         (False, True, True)
     """
     mark = f"{NOT_FOR_PUBLICATION[0].upper()}{NOT_FOR_PUBLICATION[1:]}"
     drawn = []
     for part in parts:
-        figures = {caption: svg_of(figure, whole=True) for caption, figure in part.figures.items()}
+        figures = {
+            caption: ("png", found) if isinstance(found, bytes) else ("svg+xml", svg_of(found, whole=True))
+            for caption, found in part.figures.items()
+        }
         drawn.append({**vars(part), "figures": figures})
     return render("curator.html", title=f"{mark}: {title}", mark=mark, heading=title, lines=lines, parts=drawn)
 
@@ -123,28 +100,6 @@ def compare(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.DataFrame:
         table[name] = table[name].map("{:,}".format if name == "n" else _short)
     table = table[[*keys, *(name for name in table if name not in keys)]].astype(str)
     return table.rename(columns={_BUDGET: "epsilon", "varied": "settings"})
-
-
-def budget_table(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame | None:
-    """Return a measure by method (rows) and requested budget (columns), as text; None where no run knows it.
-
-    Below the methods of a problem stand what they are held against.
-
-    Args:
-        runs: One row a run, with its ``method``.
-        measure: The measure.
-    """
-    known = runs.dropna(subset=measure.key) if measure.key in runs else runs[:0]
-    if known.empty:
-        return None
-    lines = [known.assign(value=known[measure.key])]
-    lines += [known.assign(method=title, value=known[name]) for name, title in references(known, measure).items()]
-    cells = _mean_and_error(pd.concat(lines).groupby([*PROBLEM, "method", _BUDGET], sort=False)["value"])
-    table = cells.unstack(_BUDGET).fillna("-")
-    table = table[sorted(table.columns)].rename(columns="eps = {:g}".format)
-    table = table.reset_index().sort_values(PROBLEM, kind="stable")
-    table["n"] = table["n"].map("{:,}".format)
-    return table.astype(str)
 
 
 def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
@@ -205,20 +160,22 @@ CURATOR_PAGE, _TABLE = "report.html", "report.csv"
 
 
 def _part(runs: pd.DataFrame, family: type[TaskSpec], figures: "dict[str, Figure]") -> Part:
-    """Return the part of the curator's page about a family: its tables and figures."""
-    tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
-    tables.append((family.heading, family.note, compare(runs, family)))
-    shown = ["run", "method", "n", "seed", _BUDGET, *family.summary_keys(), "seconds"]
-    known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-    tables.append(("Run by run", "", known.map(_short_value)))
-    return Part(
-        family.heading, [_table(head, note, table) for head, note, table in tables if table is not None], figures
-    )
-
-
-def _table(heading: str, note: str, table: pd.DataFrame) -> PageTable:
+    """Return the part of the curator's page about a family: its tables and figures, of one run its numbers."""
+    if len(runs) == 1:
+        known = [(name, words) for name, words in family.shown().items() if name in runs and runs[name].notna().all()]
+        rows = [
+            (words.removeprefix("unreleased: "), _short_value(runs[name][0]), _whence(words)) for name, words in known
+        ]
+        return Part("What came out", tables={"Numbers": (("number", "value", "whence"), rows)} if rows else {})
+    notes = [f"{measure.title}: {measure.note}" for measure in family.measures if measure.key in runs]
+    said = [family.note, *notes]
+    table = compare(runs, family)
     heads = [str(name).replace("_", " ") for name in table.columns]
-    return PageTable(heading, note, heads, table.astype(str).to_numpy().tolist())
+    return Part(family.heading, said, figures, {"Means and standard errors over runs": (heads, table.values.tolist())})
+
+
+def _whence(words: str) -> str:
+    return PUBLIC if "planned" in words else UNRELEASED if words.startswith(UNRELEASED) else RELEASED
 
 
 def _short_value(value: object) -> str:
@@ -239,7 +196,7 @@ def report(
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
-    ``report.html``, ``report.csv`` and the figures against budget: only its owner can read it.
+    ``report.html`` and ``report.csv``: only its owner can read it.
 
     Args:
         folder: A run folder, a folder of run folders, or a release file.
@@ -264,7 +221,7 @@ def report(
 
 
 def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
-    """Write the curator's page, table and figures of runs into the folder above them; print how the runs compare.
+    """Write the curator's page and table of runs into the folder above them; print how the runs compare.
 
     Args:
         root: A run folder, or a folder of run folders.
@@ -281,23 +238,20 @@ def tabulate(root: Path, paths: Sequence[Path]) -> list[str]:
     totals = table_totals(rows)
     figures = {family: _figures(runs, family) for family, runs in parts}
     title = f"{root.absolute().name}: {len(rows)} run{'s' * (len(rows) > 1)}"
-    html = curator_page(title, totals, [_part(runs, family, figures[family]) for family, runs in parts])
+    asked = questions(paths[0].parent.parent) if len(rows) == 1 else []
+    html = curator_page(title, totals, [*(_part(runs, family, figures[family]) for family, runs in parts), *asked])
     curator = _curators_folder(root)
-    _secretly(curator / _TABLE, lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
-    _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))
+    _write_csv(pd.concat([runs for _, runs in parts]), curator / _TABLE)
+    write_text(curator / CURATOR_PAGE, html, PRIVATE)
     for family, runs in parts:
         _print(runs, family)
     print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
     print(f"table: {curator / _TABLE}, {NOT_FOR_PUBLICATION}")
-    for family, drawn in figures.items():
-        for measure in (measure for measure in family.measures if measure.heading in drawn):
-            _secretly(curator / measure.figure, partial(save_figure, drawn[measure.heading]))
-            print(f"figure: {curator / measure.figure}, {NOT_FOR_PUBLICATION}")
     return totals
 
 
 def say_table(folder: Path) -> None:
-    """Write the table and figures of a sweep's finished runs into its folder, and print how they compare.
+    """Write the page and table of a sweep's finished runs into its folder, and print how they compare.
 
     Args:
         folder: The sweep's.
@@ -345,12 +299,6 @@ def _curators_folder(root: Path) -> Path:
     return folder
 
 
-def _secretly(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file into the curator's folder, for its owner alone."""
-    write(path)
-    path.chmod(0o600)
-
-
 def _runs(rows: list[dict], family: type[TaskSpec]) -> pd.DataFrame:
     """Return a family's runs with their methods, those of one method and budget together."""
     runs = pd.DataFrame(rows)
@@ -363,15 +311,14 @@ def _write_csv(runs: pd.DataFrame, path: Path) -> None:
     settings = runs["settings"].map(lambda given: " ".join(f"{key}={value}" for key, value in given.items()))
     table = runs.drop(columns=["folder", "varied", "method"]).assign(settings=settings).map(spreadsheet_cell)
     table.insert(0, "audience", NOT_FOR_PUBLICATION)
-    with atomic_path(path) as temporary:
-        table.to_csv(temporary, index=False)
+    write_text(path, table.to_csv(index=False), PRIVATE)
 
 
 def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
     if len(runs) <= _FEW:
         shown = ["run", *COUNTS, *WORDS, "requested_epsilon", *family.summary_keys(), "seconds"]
         known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-        texts = known.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+        texts = known.map(_short_value)
         print(columns(list(texts.columns), texts.values.tolist()), end="\n\n")
     if len(runs) > 1:
         table = compare(runs, family)
@@ -385,7 +332,7 @@ def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:
     for measure in family.measures if len(runs) > 1 else ():
         drawn = _drawn(runs, measure)
         if measure.drawn and not drawn.empty:
-            figures[measure.heading] = budget_figure(drawn, measure.key)
+            figures[measure.heading] = budget_figure(drawn, measure.key, measure.title)
     return figures
 
 

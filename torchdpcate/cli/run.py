@@ -40,12 +40,15 @@ from torchdpcate.release.file import RELEASE_FILE, SUMS_FILE, Release, unrelease
 from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.card import STATEMENT_JSON, STATEMENT_MD, texts_beside
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.finding import Findings
+from torchdpcate.verify.finding import answer
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
-_NEXT = ("report {}", "sign {} --key FILE")
-_NEXT_UNCLAIMED = ("verify {}", "predict {} PEOPLE.csv -o ANSWERS.csv")  # nothing by which it would be published
+_NEXT: tuple[str, ...] = ("report {}", "sign {} --key FILE")
+_NEXT_UNCLAIMED: tuple[str, ...] = (
+    "verify {}",
+    "predict {} PEOPLE.csv -o ANSWERS.csv",
+)  # nothing by which it would be published
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -460,7 +463,8 @@ def _by_unit(spent: Mapping[str, Any], unit: PrivacyUnit) -> dict[str, Any]:
 
 def _write_summary(task: TaskSpec, planned: PlannedNoise, start: float) -> dict[str, Any]:
     """Write ``summary.json`` with the seconds since the start, and return it; without what cannot be computed."""
-    summary = {**_summary(task), "planned_noise": planned.to_dict()["expected_noise"], **task.choices()}
+    plan = {"planned_noise": planned.to_dict()["expected_noise"], "planned_of": planned.of}
+    summary = _summary(task) | plan | task.choices()
     clipped = task.study.records.clipped
     if clipped.rows:
         summary["moved_to_bounds"] = {"rows": clipped.rows, "values": dict(clipped.moved)}
@@ -543,7 +547,7 @@ def ending(task: TaskSpec) -> str:
         task: With its release.
     """
     release, planned = task.release, task.planned
-    sentences = [*Findings.of(release).head]
+    sentences = answer(release)
     if planned.relative is not None and planned.relative > 1.001:  # which a composition's never is
         alone = f"about {shown(planned.value / planned.relative)} instead of {shown(planned.value)}"
         sentences.append(f"One private number for all would err less: {alone}, if effects vary as little as planned.")

@@ -126,11 +126,6 @@ class Measure:
         return f"{self.title[0].upper()}{self.title[1:]} against budget"
 
     @property
-    def figure(self) -> str:
-        """File of its figure."""
-        return f"{self.key}_against_budget.png"
-
-    @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the measure and of what it is held against."""
         return (self.key, *self.references)

@@ -30,10 +30,11 @@ def given_follow_up(batch: CausalData) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FollowUpCells(Statistic):
-    r"""How many records' follow-up ends in each part of the horizon, [curves (2 bins + 1)], in one histogram.
+    r"""How many records' follow-up ends in each part of the horizon, [curves ((1 + kinds) bins + 1)], in one histogram.
 
-    Of each curve: those with the event, by part; those without, by part; and those that were followed to the horizon.
-    A record is in one cell, and a weighted one adds its weight there: two differ by at most :math:`\sqrt2`.
+    Of each curve: those with the event, by part; those with one that competes, where it gives another outcome; those
+    without, by part; and those that were followed to the horizon. A record is in one cell, and a weighted one adds its
+    weight there: two differ by at most :math:`\sqrt2`.
 
     Attributes:
         outcome: What is public of it.
@@ -51,41 +52,48 @@ class FollowUpCells(Statistic):
     @property
     def size(self) -> int:
         """Number of cells."""
-        return self.curves * (2 * self.outcome.bins + 1)
+        return self.curves * self.width
+
+    @property
+    def width(self) -> int:
+        """Number of cells of a curve."""
+        return (self.outcome.known_ends + 1) * self.outcome.bins + 1
 
     def moved(self) -> tuple[float, float, float]:
         return math.sqrt(2), 2, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         time, event = given_follow_up(batch).double().cpu().unbind(1)
-        bins, horizon = self.outcome.bins, self.outcome.horizon
+        bins, horizon, kinds = self.outcome.bins, self.outcome.horizon, self.outcome.known_ends
         part = (time / horizon * bins).long().clamp(0, bins - 1)
-        cell = torch.where(event > 0.5, part, bins + part)
-        cell = torch.where((time >= horizon) & (event < 0.5), 2 * bins, cell)
+        cell = part + bins * torch.where(event > 0.5, event.long().clamp(1, kinds) - 1, kinds)
+        cell = torch.where((time >= horizon) & (event < 0.5), self.width - 1, cell)
         if self.outcome.by_arm:
-            cell = cell + batch.a.cpu().long().clamp(0, self.arms - 1) * (2 * bins + 1)
+            cell = cell + batch.a.cpu().long().clamp(0, self.arms - 1) * self.width
         weight = times_weight(torch.ones_like(time), batch).cpu()
         return summed(lambda at, own: torch.bincount(at, own, minlength=self.size), cell, weight)
 
 
-def censoring_curve(counts: Tensor, bins: int) -> Tensor:
+def censoring_curve(counts: Tensor, bins: int, kinds: int = 1) -> Tensor:
     r"""Return the survival of censoring at the ends of all parts, [curves, bins + 1]: Kaplan-Meier of counts.
 
     .. math:: h_k = \mathrm{clip}\Big(\frac{c_k}{r_k - e_k / 2},\; 0, .9\Big), \qquad G_k = \prod_{j < k} (1 - h_j)
 
-    with c those whose follow-up ended in part k without the event, e those with it, which count half, and r all that
+    with c those whose follow-up ended in part k without an event, e those with one, which count half, and r all that
     were followed into it.
 
     Args:
         counts: Of ``FollowUpCells``, with noise or without.
         bins: Parts of the horizon.
+        kinds: Of events.
 
     Example:
         >>> counts = torch.tensor([0.0, 10.0, 20.0, 0.0, 70.0]).double()
         >>> censoring_curve(counts, 2).tolist()
         [[1.0, 0.8, 0.8]]
     """
-    events, censored, beyond = counts.reshape(-1, 2 * bins + 1).split([bins, bins, 1], 1)
+    events, censored, beyond = counts.reshape(-1, (kinds + 1) * bins + 1).split([kinds * bins, bins, 1], 1)
+    events = events.unflatten(1, (kinds, bins)).sum(1)
     at_risk = (events + censored).flip(1).cumsum(1).flip(1) + beyond
     hazard = (censored / (at_risk - events / 2).clamp_min(1)).clamp(0, _MOST_HAZARD)
     return torch.cat([torch.ones_like(beyond), (1 - hazard).cumprod(1)], 1)
@@ -113,15 +121,18 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
         >>> curve_errors(counts, outcome, 0.0).tolist()
         [0.0]
     """
-    bins, random = outcome.bins, torch.Generator().manual_seed(0)
+    bins, kinds, random = outcome.bins, outcome.known_ends, torch.Generator().manual_seed(0)
     draws = noise * torch.randn(_DRAWS, len(counts), generator=random, dtype=torch.float64)
-    curves = censoring_curve(torch.cat([counts[None], counts + draws]), bins).clamp_min(outcome.floor)
-    events, _, beyond = counts.clamp_min(0).reshape(-1, 2 * bins + 1).split([bins, bins, 1], 1)
+    curves = censoring_curve(torch.cat([counts[None], counts + draws]), bins, kinds).clamp_min(outcome.floor)
+    counts = counts.clamp_min(0).reshape(-1, (kinds + 1) * bins + 1)
+    events, _, beyond = counts.split([kinds * bins, bins, 1], 1)
     known = torch.cat([events, beyond], 1)
     middles = (torch.arange(bins, dtype=torch.float64) + 0.5) * outcome.horizon / bins
-    ends = torch.cat([middles, middles.new_tensor([outcome.horizon])])
-    y = outcome.outcome(torch.stack([ends, (ends < outcome.horizon).double()], 1))
-    at = torch.cat([(curves[:, :-1] + curves[:, 1:]) / 2, curves[:, -1:]], 1).view(_DRAWS + 1, *known.shape)
+    ends = torch.cat([middles.repeat(kinds), middles.new_tensor([outcome.horizon])])
+    kind = torch.cat([torch.arange(1.0, kinds + 1).repeat_interleave(bins), torch.zeros(1)])
+    y = outcome.outcome(torch.stack([ends, kind.double()], 1))
+    at = torch.cat([(curves[:, :-1] + curves[:, 1:]).repeat(1, kinds) / 2, curves[:, -1:]], 1)
+    at = at.view(_DRAWS + 1, *known.shape)
     means = (known / at @ y) / (known / at).sum(2).clamp_min(1)
     change = means[1:] - means[:1]
     change = change[:, 1:] - change[:, :1] if outcome.by_arm else change.expand(-1, arms - 1)
@@ -143,7 +154,7 @@ class CountedByFollowUp:
     @cached_property
     def curve(self) -> Tensor:
         """Survival of censoring at the ends of all parts, [curves, bins + 1]; straight between them."""
-        return censoring_curve(self.counts, self.outcome.bins)
+        return censoring_curve(self.counts, self.outcome.bins, self.outcome.known_ends)
 
     @property
     def floor(self) -> float:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import wraps
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -24,6 +23,10 @@ MEND_MISSING = (
 """What to do about missing values: to leave out rows or fill in what depends on records would be paid by nothing."""
 MEND_CODES = "name codes of missing values in the domain file, codes: [-99, NA]"
 """What to do about cells that stand for missing values in another way."""
+MEND_WORDS = "say what such cells stand for, words: {CELL: VALUE} in the entry of the column"
+"""What to do about cells that a public map turns into numbers or categories."""
+MEND_DATES = "low and high as 2015-01-31, and the form of cells that are written otherwise, as format: '%d.%m.%Y'"
+"""How dates are declared."""
 MEND_INFINITE = "correct them, or write them as missing values"
 """What to do about infinite values."""
 _Given = ParamSpec("_Given")
@@ -33,11 +36,14 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 """How a missing value may be written, in small letters."""
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """How a number may be written; inf, 0x1, 1_0 and other digits are none."""
-_REMEDY = f"a number has a decimal point; correct these cells, or {MEND_CODES}"
+DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}(?:[ T]\d.*)?")
+"""What a date may look like."""
+_SIGNED = re.compile(rf"[<>=~\u2264\u2265]+\s*{DECIMAL.pattern}|{DECIMAL.pattern}\s*[+<>]")
+_REMEDY = f"a number has a decimal point; correct these cells, {MEND_WORDS}, or {MEND_CODES}"
 _TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
 _TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
-_DAYS = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T].*)?"
-_DATES = "holds dates; declare them: kind: date, with low and high as 2015-01-31"
+_DATES = f"holds dates; declare them: kind: date, with {MEND_DATES}"
+_LAZY = ("toPandas", "collect", "compute")  # by which Spark, polars and dask bring rows
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
@@ -69,10 +75,10 @@ def missing_columns(needed: Sequence[str], there: Sequence[Any]) -> str | None:
         return f"column {twice!r} is there {names.count(twice)} times; rename the others"
     if not missing:
         return None
-    if len(missing) == len(needed):
+    similar = next((name for name in names if _folded(name) == _folded(missing[0])), None)
+    if len(missing) == len(needed) and similar is None:
         return f"none of the columns {listed(needed)} is there: has the file a header, with commas between the names?"
     more = f" (and {plural(len(missing) - 1, 'other')})" if len(missing) > 1 else ""
-    similar = next((name for name in names if _folded(name) == _folded(missing[0])), None)
     hint = f"{len(needed) - len(missing)} of the {len(needed)} needed are" if similar is None else f"{similar!r} is"
     return f"column {missing[0]!r} is missing{more}; {hint} there"
 
@@ -100,30 +106,25 @@ def _folded(name: str) -> str:
 def to_float64(value: Any, what: str) -> Tensor:
     """Return ``value`` (NumPy, torch, pandas or nested lists of numbers) as a detached float64 tensor.
 
+    What is missing is NaN, whatever the type: None, NaN, pandas' NA or an empty word.
+
     Raises:
         InputError: ``value`` is not made of real numbers; the message starts with ``what``.
     """
-    if isinstance(value, Tensor):
-        if value.is_complex():
-            raise InputError(f"{what} must be numbers; encode or drop what is not")
+    if isinstance(value, Tensor) and not value.is_complex():
         return value.detach().to(torch.float64)
     try:
         array = np.asarray(value)
-        # NumPy would take words, moments and durations for numbers, and drop imaginary parts.
-        if array.dtype.kind not in "biufO" or (array.dtype.kind == "O" and not _are_numbers(array)):
+        if array.dtype.kind in "OU":
+            import pandas as pd
+
+            read, wrong = _read(pd.Series(array.ravel(), dtype=object), True)
+            array = read.reshape(array.shape) if not wrong.any() else array.astype("U")
+        if array.dtype.kind not in "biuf":  # NumPy would take moments for numbers, and drop imaginary parts
             raise TypeError
         return torch.from_numpy(array.astype(np.float64, order="C"))
-    except (TypeError, ValueError, OverflowError):  # their messages would show a value
-        raise InputError(f"{what} must be numbers; encode or drop what is not") from None
-
-
-def _are_numbers(array: np.ndarray) -> bool:
-    """Return whether an array of Python objects holds numbers and missing values alone."""
-    import pandas as pd
-
-    kinds = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
-    kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
-    return kind in kinds or ("mixed" in kind and all(isinstance(value, Real | Decimal) for value in array.flat))
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # their messages would show a value
+        raise InputError(f"{what} must be numbers; encode what is none") from None
 
 
 def is_frame(value: Any) -> bool:
@@ -134,12 +135,17 @@ def is_frame(value: Any) -> bool:
 def check_aligned(**arguments: Any) -> None:
     """Refuse pandas arguments whose indexes differ: rows are paired by position, which labels then contradict.
 
+    What is lazy is refused too: the rows of two queries of a table may come in another order.
+
     Args:
         arguments: What is given, by its name; what has no index, or is of another length, is not looked at.
 
     Raises:
         InputError: Names two arguments and what to do.
     """
+    for name, value in arguments.items():
+        if any(hasattr(value, way) for way in _LAZY) and not type(value).__module__.startswith("pandas"):
+            raise InputError(f"{name} is lazy; collect the table once, and give columns of that, in one order of rows")
     pandas = ("index", "to_numpy", "iloc")  # what its frames and series have, without importing it
     labelled = [pair for pair in arguments.items() if all(hasattr(pair[1], word) for word in pandas)]
     for name, value in labelled[1:]:
@@ -205,7 +211,9 @@ def others_too(bad: Tensor) -> str:
 
 
 def as_frame(X: Any) -> Any:
-    """Return a pandas frame of a polars frame, an Arrow table, a dict or a named row; anything else as it is.
+    """Return a pandas frame of a frame of polars or the like, lazy or not, an Arrow table, a dict or a named row.
+
+    Anything else stays as it is.
 
     Args:
         X: A table of named columns; a mapping from names to columns, or to the values of one row; or arrays, which
@@ -220,13 +228,10 @@ def as_frame(X: Any) -> Any:
         >>> as_frame([[0.5]])
         [[0.5]]
     """
-    package = type(X).__module__.partition(".")[0]
-    if package == "polars" and hasattr(X, "to_arrow"):
-        X = X.collect() if hasattr(X, "collect") else X
-        return X.to_arrow().to_pandas()
-    if package == "pyarrow" and hasattr(X, "to_pandas"):
-        return X.to_pandas()
-    if package == "pandas" and hasattr(X, "index") and not hasattr(X, "columns") and _has_names(X.index):
+    for way in (*_LAZY, "to_pandas", "df"):
+        if hasattr(X, way) and not type(X).__module__.startswith("pandas"):  # of pandas it is a column
+            X = getattr(X, way)()
+    if hasattr(X, "iloc") and not hasattr(X, "columns") and _has_names(X.index):
         X = X.to_dict()
     if isinstance(X, Mapping):
         import pandas as pd
@@ -317,10 +322,14 @@ def numeric_column(
     values, wrong = _read(column, truth)
     if wrong.all() and len(wrong) and not _read(column, True)[1].any():
         raise InputError(f"column {name!r} {_TRUTH}")
-    if 2 * wrong.sum() > len(wrong) and column[wrong].astype(str).str.strip().str.fullmatch(_DAYS).all():
+    cells = column[wrong].astype(str).str.strip()
+    if 2 * len(cells) > len(wrong) and cells.str.fullmatch(DATE).all():
         raise InputError(f"column {name!r} {_DATES}")
-    if wrong.any():
-        raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
+    if len(cells):
+        signed = int(cells.str.fullmatch(_SIGNED).sum())
+        signs = f", {'all' if signed == len(cells) else signed} of them a sign and a number" if signed else ""
+        remedy = MEND_WORDS if signed == len(cells) else remedy
+        raise InputError(f"column {name!r} has {plural(len(cells), 'non-numeric value')}{signs}; {remedy}")
     if not missing:
         refuse_missing(int(np.isnan(values).sum()), name, mend)
     infinite = int(np.isinf(values).sum())
@@ -336,9 +345,11 @@ def category_codes(
     remedy: str = f"correct these cells, declare categories known from outside the records, or {MEND_CODES}",
     *,
     missing: bool = False,
-    mend: str = MEND_MISSING,
+    others: bool = False,
 ) -> np.ndarray:
     """Return the position of each value in ``categories``, int64 [n].
+
+    Blanks around a word do not count, and a cell of blanks alone is missing.
 
     Args:
         column: The column.
@@ -346,30 +357,41 @@ def category_codes(
         categories: What it may hold.
         remedy: What to do about other values, for messages.
         missing: Whether a missing value has the position after the last, instead of being refused.
-        mend: What to do about missing values, for messages.
+        others: Whether an unknown value has the position -1, instead of being refused.
 
     Raises:
         InputError: Missing or unknown values; says which column and how many.
     """
+    if not isinstance(categories[0], str):
+        numeric_column(column, name, truth=set(categories) == {0, 1}, remedy=remedy, missing=missing)  # may refuse
+    codes = _positions(column, categories)
+    if not missing:
+        refuse_missing(int((codes == len(categories)).sum()), name)
+    unknown = codes < 0
+    if unknown.any() and not others:
+        folded = {str(level).strip().casefold() for level in categories}
+        alike = int(column[unknown].astype(str).str.strip().str.casefold().isin(folded).sum())
+        by_case = f"{alike} of them by capital letters alone: {MEND_WORDS}, or " if alike else ""
+        raise InputError(
+            f"column {name!r} has {plural(int(unknown.sum()), 'value')} outside its declared categories "
+            f"{list(categories)}; {by_case}{remedy}"
+        )
+    return codes
+
+
+def _positions(column: "pd.Series", categories: Sequence[Any]) -> np.ndarray:
+    """Return the position of each value in ``categories``, int64 [n]: -1 of others, that after the last if missing."""
     import pandas as pd
 
-    text = isinstance(categories[0], str)
-    if text:
-        gone = column.isna().to_numpy(dtype=bool)
-        values: Any = column.astype(str).to_numpy(dtype=object)
-        if not missing:
-            refuse_missing(int(gone.sum()), name, mend)
-    else:
-        values = numeric_column(column, name, truth=set(categories) == {0, 1}, missing=missing, mend=mend)
-        gone = np.isnan(values)
-    index = pd.Index(list(categories), dtype=object if text else np.float64)
-    codes = np.where(gone, len(categories), index.get_indexer(values))
-    unknown = int((codes < 0).sum())
-    if unknown:
-        raise InputError(
-            f"column {name!r} has {plural(unknown, 'value')} outside its declared categories "
-            f"{list(categories)}; {remedy}"
-        )
+    if not isinstance(categories[0], str):
+        values, wrong = _read(column, set(categories) == {0, 1})
+        codes = pd.Index(list(categories), dtype=np.float64).get_indexer(values)
+        return np.where(np.isnan(values) & ~wrong, len(categories), codes)
+    index = pd.Index([level.strip() for level in categories], dtype=object)
+    codes = index.get_indexer(column.astype(str).to_numpy(dtype=object))
+    codes[column.isna().to_numpy(dtype=bool)] = len(categories)
+    words = column[codes < 0].astype(str).str.strip()
+    codes[codes < 0] = np.where(words == "", len(categories), index.get_indexer(words))
     return codes
 
 
@@ -383,15 +405,13 @@ def readable_rows(column: "pd.Series", categories: Sequence[Any] = (), missing: 
     """
     import pandas as pd
 
-    if categories and isinstance(categories[0], str):
-        gone = column.isna().to_numpy(dtype=bool)
-        return np.where(gone, missing, column.astype(str).isin(list(categories)).to_numpy(dtype=bool))
-    if pd.api.types.is_bool_dtype(column):
+    if pd.api.types.is_bool_dtype(column) and not (categories and isinstance(categories[0], str)):
         return np.ones(len(column), dtype=bool)
-    values, wrong = _read(column, set(categories) == {0, 1})
-    known = np.isfinite(values) & (np.abs(values) <= _EXACT)
-    known = known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
-    return known | (missing & np.isnan(values) & ~wrong)
+    if categories:
+        codes = _positions(column, categories)
+        return (codes >= 0) & (missing | (codes < len(categories)))
+    values, wrong = _read(column, False)
+    return np.isfinite(values) & (np.abs(values) <= _EXACT) | (missing & np.isnan(values) & ~wrong)
 
 
 def _read(column: "pd.Series", truth: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -413,7 +433,7 @@ def _number(value: Any, truth: bool) -> float | None:
     import pandas as pd
 
     if isinstance(value, str):
-        word = value.strip(" \t").lower()
+        word = value.strip().lower()
         if DECIMAL.fullmatch(word):
             return float(word)
         return float("nan") if word in MISSING else _BOOLEANS.get(word) if truth else None

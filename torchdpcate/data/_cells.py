@@ -1,21 +1,21 @@
-"""What cells of a table mean beside numbers and words: codes of missing values, and dates."""
+"""What cells of a table mean beside numbers and words: codes of missing values, words that stand for others, dates."""
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate.data._arrays import DECIMAL, MISSING, plural, refuse_missing
+from torchdpcate.data._arrays import DECIMAL, MEND_CODES, MEND_DATES, MISSING, is_number, plural, refuse_missing
 from torchdpcate.data.facts import check_name, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Code = str | int | float
-"""What may stand for a missing value in a cell."""
+Code = str | int | float | tuple[str | int | float, str | int | float]
+"""What may stand for a missing value in a cell; or such a cell with the number or the category that it stands for."""
 MISSING_LEVEL = "missing"
 """Level of a covariate whose value is missing, and what the name of its indicator ends in."""
 INDICATOR = "indicator"
@@ -25,35 +25,56 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _WITH_TIME = re.compile(rf"({_DAY.pattern})(?:[ T][0-9:.+Z-]*)?")
 
 
-def check_codes(what: str, codes: Any) -> tuple[Code, ...]:
-    """Return what else means that a value is missing.
+def check_codes(what: str, codes: Any, words: Any = None, levels: Sequence[Any] = ()) -> tuple[Code, ...]:
+    """Return what else means that a value is missing, and which cells stand for other values: a public map of each.
 
     Args:
         what: Names the column in messages.
-        codes: Words and numbers; one by itself may be given without a list.
+        codes: Words and numbers, or pairs of a cell with what it stands for; one by itself may be given without a list.
+        words: From cells to what they stand for.
+        levels: What they may stand for; any number where it is empty.
 
     Raises:
-        InputError: True or false, or another thing that no cell holds.
+        InputError: True or false, or another thing that no cell holds; a value that a word cannot stand for.
 
     Example:
-        >>> check_codes("'age'", [-99, "NA"])
-        (-99, 'NA')
+        >>> check_codes("'age'", [-99, "NA"], {"> 89": 90})
+        (-99, 'NA', ('> 89', 90.0))
     """
     given = [codes] if isinstance(codes, str | int | float) else codes
     if not isinstance(given, Sequence):
         raise InputError(f"codes of {what} are {codes!r}; give a list of words and numbers, as [-99, NA]")
-    for code in given:
-        if isinstance(code, str):
+    if not isinstance(words, Mapping | None):
+        raise InputError(f"words of {what} are {words!r}; give what each stands for, as {{'> 89': 90}}")
+    found: list[Code] = []
+    for code, value in map(_pair, (*given, *(words or {}).items())):
+        if isinstance(code, str) and (value is None or not is_number(code)):
             check_name(f"a code of a missing value in {what}", code)
-        elif isinstance(code, bool) or not isinstance(code, int | float):
+        elif isinstance(code, bool) or not isinstance(code, int | float | str):
             raise InputError(f"codes of {what} hold {code!r}; give words and numbers, as [-99, NA]")
         else:
-            to_number(f"a code of a missing value in {what}", code)
-    return tuple(given)
+            to_number(f"a code in {what}", code)
+        if levels and value is not None and value not in levels:
+            raise InputError(f"words of {what}: {code!r} is {value!r}; give one of {list(levels)}")
+        stands = value if value is None or (levels and isinstance(value, str)) else to_number(f"words of {what}", value)
+        found.append(code if stands is None else (str(code), stands))  # json has no other keys than words
+    return tuple(found)
 
 
-def without_codes(column: "pd.Series", codes: Sequence[Code], *, text: bool = False) -> "pd.Series":
-    """Return a column in which what the codes say is missing.
+def _pair(code: Code) -> tuple[Any, Any]:
+    """Return a cell and what it stands for, None where it is missing."""
+    return code if isinstance(code, tuple) else (code, None)
+
+
+def code_entries(codes: Sequence[Code]) -> dict[str, Any]:
+    """Return the entries of a domain file from which ``check_codes`` makes the same."""
+    words = {code[0]: code[1] for code in codes if isinstance(code, tuple)}
+    plain = [code for code in codes if not isinstance(code, tuple)]
+    return ({"codes": plain} if plain else {}) | ({"words": words} if words else {})
+
+
+def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False) -> "pd.Series":
+    """Return a column in which what the codes say is missing, and words are the values that they stand for.
 
     A code that is a number is every way to write it, -99 as -99.0; of a column of words it is the word.
 
@@ -64,36 +85,36 @@ def without_codes(column: "pd.Series", codes: Sequence[Code], *, text: bool = Fa
 
     Example:
         >>> import pandas as pd
-        >>> without_codes(pd.Series(["4", "-99.0", "."]), (-99, ".")).isna().tolist()
-        [False, True, True]
+        >>> read_cells(pd.Series(["4", "-99.0", ".", " > 89"]), (-99, ".", ("> 89", 90))).tolist()
+        ['4', None, None, 90]
     """
     import pandas as pd
 
     if not codes:
         return column
-    words = {str(code).strip() for code in codes}
-    numbers = {float(code) for code in codes if not isinstance(code, str) or DECIMAL.fullmatch(code.strip())}
     kinds = pd.api.types
+    meanings: dict[Any, Any] = {str(code).strip(): value for code, value in map(_pair, codes)}
+    numbers = {float(code): value for code, value in meanings.items() if not text and DECIMAL.fullmatch(code)}
     if kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
-        coded = column.isin(list(numbers)).to_numpy(dtype=bool)
-        # integers stay integers: those that float64 cannot distinguish are refused later
-        column = column.astype("Int64") if kinds.is_integer_dtype(column) and coded.any() else column
-    else:
-        coded = np.array([_is_code(value, words, set() if text else numbers) for value in column.astype(object)], bool)
-    return column.mask(coded) if coded.any() else column
+        cells = column.to_numpy(np.float64, na_value=np.nan)
+        if kinds.is_integer_dtype(column):  # stay so: those that float64 cannot distinguish are refused later
+            column = column.astype(
+                "Int64" if all(float(value or 0).is_integer() for value in numbers.values()) else float
+            )
+        for number, value in numbers.items():
+            column = column.mask(cells == number, np.nan if value is None else value)
+        return column
+    stands: dict[Any, Any] = meanings | numbers
+    keys = [_key(cell, text) for cell in column.astype(object)]
+    if stands.keys().isdisjoint(keys):
+        return column
+    return pd.Series([stands.get(key, cell) for key, cell in zip(keys, column, strict=True)], column.index, object)
 
 
-def _is_code(value: Any, words: set[str], numbers: set[float]) -> bool:
-    if isinstance(value, str):
-        word = value.strip()
-        return word in words or (bool(numbers) and DECIMAL.fullmatch(word) is not None and float(word) in numbers)
-    if isinstance(value, bool | np.bool_) or value is None:
-        return False
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return number in numbers or (not numbers and str(value) in words)
+def _key(cell: Any, text: bool) -> str | float | None:
+    """Return what a cell is looked up by: its word, or its number where it is one."""
+    word = None if isinstance(cell, bool | np.bool_ | None) else str(cell).strip()
+    return float(word) if word is not None and not text and DECIMAL.fullmatch(word) else word
 
 
 def to_date(what: str, value: Any) -> datetime.date:
@@ -123,24 +144,46 @@ def is_date(value: Any) -> bool:
     return isinstance(value, datetime.date) or (isinstance(value, str) and _DAY.fullmatch(value) is not None)
 
 
-def days_since(column: "pd.Series", name: str, start: datetime.date, *, missing: bool = False) -> np.ndarray:
+def check_format(what: str, form: Any) -> str:
+    """Return how dates are written, with %d, %m and %Y (or %y, %b) for their parts; empty if it is as 2015-01-31.
+
+    Raises:
+        InputError: It is not so, or does not tell days apart.
+
+    Example:
+        >>> check_format("covariate 'seen'", "%d.%m.%Y")
+        '%d.%m.%Y'
+    """
+    day = datetime.date(1999, 12, 31)
+    try:
+        if form == "" or datetime.datetime.strptime(day.strftime(form), form).date() == day:
+            return form  # type: ignore[no-any-return]
+    except (TypeError, ValueError, re.error):
+        pass
+    raise InputError(f"format of {what} is {form!r}; give it with %d, %m and %Y, as '%d.%m.%Y' of 31.01.2015")
+
+
+def days_since(
+    column: "pd.Series", name: str, start: datetime.date, form: str = "", *, missing: bool = False
+) -> np.ndarray:
     """Return a column of dates as days since one, float64 [n]; times of day are left out.
 
     Args:
-        column: Dates, moments, or text that begins with YYYY-MM-DD.
+        column: Dates, moments, or text that begins with YYYY-MM-DD, or has another form.
         name: Of the column, for messages.
         start: The day 0.
+        form: Of text, see ``check_format``.
         missing: Whether missing values become NaN, instead of being refused.
 
     Raises:
         InputError: Values that are no dates, or missing ones; says which column and how many.
     """
-    days = np.array([_days(value, start) for value in column.astype(object)], dtype=object)
+    days = np.array([_days(value, start, form) for value in column.astype(object)], dtype=object)
     wrong = sum(value is None for value in days)
     if wrong:
         raise InputError(
-            f"column {name!r} has {plural(wrong, 'value')} that are no dates; write them as 2015-01-31, or name codes "
-            f"of missing values by codes: [...]"
+            f"column {name!r} has {plural(wrong, 'value')} that are no dates as declared; give {MEND_DATES}, or "
+            f"{MEND_CODES}"
         )
     found = days.astype(np.float64)
     if not missing:
@@ -148,25 +191,27 @@ def days_since(column: "pd.Series", name: str, start: datetime.date, *, missing:
     return found
 
 
-def are_dates(column: "pd.Series", missing: bool) -> np.ndarray:
+def are_dates(column: "pd.Series", missing: bool, form: str = "") -> np.ndarray:
     """Return which values ``days_since`` can read, missing ones if they may be, bool [n]."""
-    days = [_days(value, _EPOCH) for value in column.astype(object)]
+    days = [_days(value, _EPOCH, form) for value in column.astype(object)]
     return np.array([value is not None and (missing or value == value) for value in days], dtype=bool)
 
 
-def _days(value: Any, start: datetime.date) -> float | None:
+def _days(value: Any, start: datetime.date, form: str) -> float | None:
     """Return the days to a date, NaN where it is missing, None where it is none."""
     import pandas as pd
 
     if value is None or value is pd.NaT or value is pd.NA or (isinstance(value, float) and value != value):
         return float("nan")
+    if form and isinstance(value, int | float | np.number):  # such as 20150131
+        value = f"{value:.17g}"
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in MISSING:
             return float("nan")
         found = _WITH_TIME.fullmatch(text)
         try:
-            value = None if found is None else datetime.date.fromisoformat(found[1])
+            value = datetime.datetime.strptime(text, form) if form else found and datetime.date.fromisoformat(found[1])
         except ValueError:
             return None
     if isinstance(value, datetime.datetime):  # pandas' moments too

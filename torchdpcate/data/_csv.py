@@ -47,11 +47,8 @@ class CsvForm:
         thousands: What groups digits by threes: ``"comma"``, ``"point"``, ``"space"`` or ``"apostrophe"``; None for
             nothing.
         encoding: Of the text, by its name in Python. A mark of UTF-8 (BOM) at the beginning is passed over.
-        trailing_separator: Whether each row of values ends with one separator more.
-        repeated_header: Whether rows that are the names of the columns again are passed over, as in files laid end to
-            end.
         skip_lines: Lines before the names of the columns, that are passed over.
-        footer_rows: Last rows that are no records, such as totals, and are passed over.
+        skip_after_header: Rows below them that are no records, such as labels or units, and are passed over.
 
     Raises:
         InputError: A setting that there is not; says which there are.
@@ -70,6 +67,7 @@ class CsvForm:
     thousands: str | None = None
     encoding: str = "utf-8"
     skip_lines: int = 0
+    skip_after_header: int = 0
 
     def __post_init__(self) -> None:
         for name, known in (("separator", _SEPARATORS), ("decimal", _DECIMALS), ("thousands", _THOUSANDS)):
@@ -79,6 +77,7 @@ class CsvForm:
         if self.thousands == self.decimal:
             raise InputError(f"data.thousands = {self.thousands}: is the sign of data.decimal too; give each its own")
         check_integer("data.skip_lines", self.skip_lines, 0)
+        check_integer("data.skip_after_header", self.skip_after_header, 0)
         try:
             known_as = codecs.lookup(self.encoding).name
             "a".encode(known_as)
@@ -253,7 +252,8 @@ def _options(form: CsvForm, skip: int) -> tuple[Any, Any]:
     """Return Arrow's options of reading and of parsing."""
     from pyarrow import csv
 
-    read = csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=skip, encoding=form.encoding)
+    rows = {"skip_rows": skip, "skip_rows_after_names": form.skip_after_header}
+    read = csv.ReadOptions(block_size=BLOCK_BYTES, encoding=form.encoding, **rows)
     return read, csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
 
 

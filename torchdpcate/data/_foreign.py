@@ -69,11 +69,11 @@ def foreign_batches(
 
 
 def _spelled(frame: "pd.DataFrame") -> "dict[str, Any]":
-    """Return columns as words: numbers without a label by their digits, empty words as missing ones."""
+    """Return columns as words: numbers without a label by their digits, empty words as missing ones; dates stay."""
 
-    def spelled(value: Any) -> str | None:
+    def spelled(value: Any) -> Any:
         word = value.decode("utf-8") if isinstance(value, bytes) else value
-        return (word or None) if isinstance(word, str) else f"{word:.17g}"
+        return word or None if isinstance(word, str) else word if hasattr(word, "year") else f"{word:.17g}"
 
     return {name: frame[name].astype(object).map(spelled, na_action="ignore") for name in frame.columns}
 

@@ -332,7 +332,6 @@ def column_types(path: str | Path, columns: Sequence[str], form: CsvForm = PLAIN
         InputError: A column is missing.
     """
     import pyarrow as pa
-    from pyarrow import parquet
 
     check_form([path], form)
     if not columns:
@@ -343,9 +342,16 @@ def column_types(path: str | Path, columns: Sequence[str], form: CsvForm = PLAIN
         if kind == CSV:
             check_columns(csv_names(arrow_path(path), form), columns, str(path))
             return dict.fromkeys(columns, pa.large_string())
-        schema = parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
+        schema = schema_of(path, kind)
     check_columns(schema.names, columns, str(path))
     return {name: _written_as(schema.field(name).type) for name in columns}
+
+
+def schema_of(path: str | Path, kind: str) -> "pa.Schema":
+    """Return names and types of the columns of a file that is no csv, of a kind that ``file_kind`` says."""
+    from pyarrow import parquet
+
+    return parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
 
 
 def _written_as(type_: "pa.DataType") -> "pa.DataType":
@@ -411,6 +417,8 @@ def readable(path: str | Path, form: CsvForm = PLAIN) -> Iterator[None]:
             detail = (
                 f"data.skip_lines = {form.skip_lines} passes over all of it; give the number of lines before the header"
             )
+        elif "block" in detail:
+            detail = f"its first line is empty, or one is longer than {BLOCK_BYTES:,} bytes; leave columns out of it"
         elif isinstance(error, UnicodeError) or "UTF8" in detail:
             known = "UTF-8" if form.encoding == "utf-8" else f"{form.encoding}, as data.encoding says"
             detail = (

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import (
+    MEND_CODES,
+    as_frame,
     category_codes,
     is_frame,
     missing_columns,
-    numeric_column,
     plural,
     to_float64,
 )
+from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.facts import check_entries, check_name, check_shown, to_number
 from torchdpcate.errors import InputError
 
@@ -28,6 +30,10 @@ RESTRICTED_MEAN, EVENT_BY_HORIZON = "restricted_mean", "event_by_horizon"
 KINDS = (RESTRICTED_MEAN, EVENT_BY_HORIZON)
 _SETTINGS: Mapping[str, Any] = {"floor": 0.2, "bins": 10, "by_arm": True}
 _MOST_BINS = 1000
+_EVENT = (
+    "give a column of 0 and 1, or its codes as {name: status, success: 1, censored: 0}; all others are then competing "
+    "events, or those alone that categories: [0, 1, 2] lists"
+)
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,22 @@ class Censoring:
     Y is known where O = 1; such a record counts for those like it whose follow-up ended before: v times, with the
     survival G of censoring, which is released from noisy counts, and a public floor g, so that v is in [0, 1].
 
+    Where a competing event came, d = 2: then Y = 0, for the event never comes, or with a restricted mean Y = t, the
+    time without either. Both are known, and d > 0 takes the place of d = 1 in O.
+
     Attributes:
         time: Column of t, from 0 on.
-        event: Column of d, 0 or 1, or one of ``levels``.
+        event: Column of d.
         horizon: tau.
         kind: One of ``KINDS``.
         floor: g, in (0, 1]: about the least share whose follow-up is long enough; the least released G takes its place
             where that is larger. Noise grows as 1/g; where G falls below it, records near the horizon count too little.
         bins: How many equal parts of [0, tau] the counts have.
         by_arm: Whether each arm has a curve of its own; false where the design says that follow-up ends alike.
-        levels: Words of d; empty of 0 and 1.
+        levels: What the column of d may hold; where it is empty, all but ``censored`` and ``success`` are competing
+            events.
+        success: Which of it say that the event came.
+        censored: Which of it says that follow-up ended without any event.
         label: What readers see in the place of the event's column; empty if nothing is said. Never compared.
 
     Raises:
@@ -69,7 +81,9 @@ class Censoring:
     floor: float = 0.2
     bins: int = 10
     by_arm: bool = True
-    levels: tuple[str, ...] = ()
+    levels: tuple[str | int | float, ...] = (0, 1)
+    success: tuple[str | int | float, ...] = (1,)
+    censored: str | int | float = 0
     label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -77,10 +91,11 @@ class Censoring:
             check_name("a column", name)
         if self.time == self.event:
             raise InputError(f"time and event of the outcome are both {self.time!r}; give each a column of its own")
-        if self.levels and (len(self.levels) != 2 or not all(isinstance(level, str) for level in self.levels)):
-            raise InputError(
-                f"categories of event {self.event!r} are {list(self.levels)}; give two words, such as [no, yes]"
-            )
+        known = (self.censored, *self.success)
+        for levels in (known, self.levels or known):
+            Categorical(self.event, levels)  # may refuse
+        if self.levels and not {*known} <= {*self.levels}:
+            raise InputError(f"event {self.event!r} has categories {list(self.levels)} without {known}; {_EVENT}")
         if not self.horizon > 0:
             raise InputError(f"horizon of the outcome is {self.horizon:g}; give a public time above 0")
         if self.kind not in KINDS:
@@ -98,7 +113,8 @@ class Censoring:
 
         Args:
             entry: ``time``, ``event``, ``horizon``, ``kind`` and ``censoring`` with ``floor``, ``bins``, ``by_arm``; an
-                event in words has a ``name`` and ``categories``, of which the second says that it came.
+                event that is not 0 and 1 has a ``name``, with two ``categories``, of which the second says that it
+                came, or ``success`` (one or several) and ``censored``, and then any ``categories`` or none.
 
         Raises:
             InputError: No such entry.
@@ -108,11 +124,14 @@ class Censoring:
         check_entries(entry, "outcome by a horizon", {"time", "event", "horizon"}, {"kind", "censoring", "label"})
         settings = check_entries(entry.get("censoring", {}), "censoring", set(), set(_SETTINGS))
         found, event = {**_SETTINGS, **settings}, entry["event"]
-        named = event if isinstance(event, Mapping) else {"name": event, "categories": ()}
-        if set(named) != {"name", "categories"} or not isinstance(named["categories"], list | tuple):
-            raise InputError(
-                f"event of the outcome is {event!r}; give a column, or {{name: died, categories: [no, yes]}}"
-            )
+        named = event if isinstance(event, Mapping) else {"name": event, "categories": [0, 1]}
+        levels = named.get("categories", ())
+        listed = isinstance(levels, list | tuple)
+        if listed and len(levels) == 2:
+            named = {"success": levels[1], "censored": levels[0], **named}
+        if not listed or named.keys() - {"categories"} != {"name", "success", "censored"}:
+            raise InputError(f"event of the outcome is {event!r}: a competing event is no censoring; {_EVENT}")
+        success = named["success"]
         return cls(
             str(entry["time"]),
             str(named["name"]),
@@ -121,7 +140,9 @@ class Censoring:
             to_number("censoring.floor", found["floor"]),
             found["bins"],
             found["by_arm"],
-            tuple(named["categories"]),
+            tuple(levels),
+            tuple(success) if isinstance(success, list | tuple) else (success,),
+            named["censored"],
             check_shown("label", "outcome", entry.get("label", "")),
         )
 
@@ -150,16 +171,18 @@ class Censoring:
     def entry(self) -> dict[str, Any]:
         """Return plain types, fit for JSON, from which ``of`` makes the same."""
         settings = {"floor": self.floor, "bins": self.bins, "by_arm": self.by_arm}
-        event = {"name": self.event, "categories": list(self.levels)} if self.levels else self.event
-        own = {"time": self.time, "event": event, "horizon": self.horizon, "kind": self.kind}
+        event = {"name": self.event, "success": list(self.success), "censored": self.censored}
+        event |= {"categories": list(self.levels)} if self.levels else {}
+        usual = (self.levels, self.success, self.censored) == ((0, 1), (1,), 0)
+        own = {"time": self.time, "event": self.event if usual else event, "horizon": self.horizon, "kind": self.kind}
         return {**own, "censoring": settings, **({"label": self.label} if self.label else {})}
 
     @property
     def words(self) -> str:
         """What becomes of records whose follow-up ends before the horizon, and when that is right, in words."""
-        event = self.event_words
-        what = f"time without {event} up to" if self.kind == RESTRICTED_MEAN else f"whether {event} came by"
-        followed = "follow-up" if self.label else f"follow-up ({self.time})"
+        event, followed = self.event_words, "follow-up" if self.label else f"follow-up ({self.time})"
+        never = ", before any that competes," if self.competes else ""
+        what = f"time without {event} up to" if self.kind == RESTRICTED_MEAN else f"whether {event} came{never} by"
         each, given = (" of each arm", ", given the arm,") if self.by_arm else ("", ", in both arms alike,")
         return (
             f"the outcome is {what} {self.horizon:g}; records whose {followed} ended before without it "
@@ -170,41 +193,58 @@ class Censoring:
 
     @property
     def event_words(self) -> str:
-        """The event by its label, or by its column and which of its words says that it came, where it has some."""
-        return self.label or f"the event ({' = '.join([self.event, *self.levels[1:]])})"
+        """The event by its label, or by its column and which of its codes say that it came, where it has others."""
+        codes = "" if self.levels == (0, 1) else f" = {' or '.join(map(str, self.success))}"
+        either = ", or one that competes" if self.competes and self.kind == RESTRICTED_MEAN else ""
+        return f"{self.label}{either}" if self.label else f"the event ({self.event}{codes}{either})"
 
-    def columns_of(self, Y: Any) -> Tensor:
-        """Return time and event, float64 [n, 2], of a frame that has their columns, or of two columns in this order.
+    @property
+    def competes(self) -> bool:
+        """Whether there may be events that compete with this one."""
+        return not self.levels or len(self.levels) > 1 + len(self.success)
+
+    @property
+    def known_ends(self) -> int:
+        """How many kinds of events end a follow-up of which Y is another: those that compete by a horizon are one."""
+        return 2 if self.competes and self.kind == EVENT_BY_HORIZON else 1
+
+    def columns_of(self, Y: Any) -> "Tensor | pd.DataFrame":
+        """Return time and d, float64 [n, 2], of a tensor that has them; of anything else a frame with their columns.
+
+        Args:
+            Y: A frame that has the columns, or two columns in this order.
 
         Raises:
             InputError: Neither.
         """
+        import pandas as pd
+
+        Y = as_frame(Y)
         if is_frame(Y):
             missing = missing_columns(self.columns, list(Y.columns))
             if missing:
                 raise InputError(f"Y: {missing}")
-            Y = Y[list(self.columns)]
-            if self.levels:
-                Y = Y.assign(**{self.event: self.events(Y[self.event], missing=True)})
-        found = to_float64(Y, "Y")
-        if found.ndim != 2 or found.shape[1] != 2:
-            raise InputError(f"Y has shape {tuple(found.shape)}; give two columns, {self.time} and {self.event}")
-        return found
+            return Y  # type: ignore[no-any-return]
+        given = Y if isinstance(Y, Tensor | np.ndarray) else np.asarray(Y, dtype=object)
+        if given.ndim != 2 or given.shape[1] != 2:
+            raise InputError(f"Y has shape {tuple(given.shape)}; give two columns, {self.time} and {self.event}")
+        return to_float64(given, "Y") if isinstance(given, Tensor) else pd.DataFrame(given, columns=list(self.columns))
 
     def events(self, column: "pd.Series", missing: bool) -> np.ndarray:
-        """Return whether the event came, float64 [n]; NaN where that is missing.
+        """Return d, float64 [n]: 1 where the event came, 2 where one that competes did, else 0; NaN where missing.
 
         Args:
-            column: 0 and 1, true and false, or words among ``levels``.
+            column: What the file says of events.
             missing: Whether values may be missing.
 
         Raises:
             InputError: Missing, non-numeric or unknown values; says how many.
         """
-        if not self.levels:
-            return numeric_column(column, self.event, truth=True, missing=missing)
-        codes = category_codes(column, self.event, self.levels, missing=missing)
-        return np.array([0.0, 1.0, np.nan])[codes]
+        known = self.levels or (self.censored, *self.success)
+        remedy = f"a competing event is no censoring: {_EVENT}; or {MEND_CODES}"
+        places = category_codes(column, self.event, known, remedy, missing=missing, others=not self.levels)
+        meanings = [0.0 if code == self.censored else 1.0 if code in self.success else 2.0 for code in known]
+        return np.array([*meanings, np.nan, 2.0])[places]  # the last is that of others, at -1
 
     def within(self, follow_up: Tensor) -> Tensor:
         """Return time and event up to the horizon, [n, 2]: a public map of each record, which twice is once.
@@ -213,11 +253,10 @@ class Censoring:
             follow_up: Time and event, [n, 2].
         """
         time = follow_up[:, 0].clamp(0, self.horizon)
-        event = (follow_up[:, 1] > 0.5) & (follow_up[:, 0] <= self.horizon)
-        return torch.stack([time, event.to(time)], 1)
+        return torch.stack([time, torch.where(follow_up[:, 0] <= self.horizon, follow_up[:, 1], 0.0)], 1)
 
     def check(self, follow_up: Tensor, clip: bool) -> None:
-        """Refuse times below 0, and events that are neither 0 nor 1.
+        """Refuse times below 0, and d that is neither 0 nor 1, nor 2 where there may be competing events.
 
         Args:
             follow_up: Time and event, [n, 2].
@@ -226,15 +265,16 @@ class Censoring:
         Raises:
             InputError: Says how many.
         """
-        below, other = int((follow_up[:, 0] < 0).sum()), int(((follow_up[:, 1] != 0) & (follow_up[:, 1] != 1)).sum())
+        codes = torch.arange(3 if self.competes else 2, dtype=follow_up.dtype, device=follow_up.device)
+        below, other = int((follow_up[:, 0] < 0).sum()), int((~torch.isin(follow_up[:, 1], codes)).sum())
         if below and not clip:
             raise InputError(f"time {self.time!r} has {plural(below, 'value')} below 0; correct them")
         if other:
-            raise InputError(f"event {self.event!r} has {plural(other, 'value')} other than 0 and 1; code it so")
+            raise InputError(f"event {self.event!r} has {plural(other, 'value')} other than 0 and 1; {_EVENT}")
 
     def outcome(self, follow_up: Tensor) -> Tensor:
         """Return Y [n] of what ``within`` returned; of what is not known, that of the end of follow-up."""
-        return follow_up[:, 0] if self.kind == RESTRICTED_MEAN else follow_up[:, 1]
+        return follow_up[:, 0] if self.kind == RESTRICTED_MEAN else (follow_up[:, 1] == 1).to(follow_up)
 
     def observed(self, follow_up: Tensor) -> Tensor:
         """Return O, bool [n], of what ``within`` returned."""

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate._process import BATCH
-from torchdpcate.data._arrays import MEND_MISSING, is_frame, numeric_column, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import is_frame, numeric_column, plural, refuse_missing, to_float64, to_matrix
+from torchdpcate.data._csv import setting
 from torchdpcate.data.censoring import columns_or_outcome
 from torchdpcate.data.records import CausalData, ClippedValues, arm_sizes
 from torchdpcate.data.schema import TableSchema
@@ -298,9 +299,7 @@ def with_outcomes(given: CausalData, schema: TableSchema) -> CausalData:
         return given
     if follow_up is None:
         raise InputError(f"records have no {censoring.time} and {censoring.event}; give both as Y")
-    bad = int((~follow_up.isfinite()).any(1).sum())
-    if bad:
-        raise InputError(f"outcome has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
+    refuse_missing(int((~follow_up.isfinite()).any(1).sum()), censoring.name)
     censoring.check(follow_up, schema.out_of_bounds == "clip")
     follow_up = censoring.within(follow_up)
     return replace(given, y=censoring.outcome(follow_up), follow_up=follow_up)
@@ -486,6 +485,12 @@ def every_fault(frame: "pd.DataFrame", schema: TableSchema, what: str = "covaria
         found = list(column_faults(frame, schema, what))
         if len(found) < 2:
             raise
+        columns = len(schema.columns) + 2 * (what == "covariate")
+        if len(found) == columns and len(frame) > 1 and not any(column_faults(frame.iloc[1:], schema, what)):
+            raise InputError(
+                f"all {columns} columns are not as the domain file says in the first row, and in no other; where that "
+                f"is no record, but labels or units, delete it, or give {setting('skip_after_header', '1')} of a csv"
+            ) from None
         lines = "".join(f"\n- {fault}" for fault in found)
         raise InputError(f"{len(found)} columns are not as the domain file says:{lines}") from None
 

@@ -19,9 +19,11 @@ from torchdpcate.data._cells import (
     Code,
     are_dates,
     check_codes,
+    check_format,
+    code_entries,
     days_since,
+    read_cells,
     to_date,
-    without_codes,
 )
 from torchdpcate.data.facts import check_bounds, check_distinct, check_name, to_number
 from torchdpcate.errors import InputError
@@ -207,8 +209,9 @@ class Numeric:
 
     Attributes:
         missing: Whether values may be missing.
-        codes: What else means that a value is missing, see ``check_codes``.
+        codes: What else means that a value is missing, or stands for another, see ``check_codes``.
         start: Lower bound of dates; None for numbers.
+        format: How dates are written, see ``check_format``.
 
     Example:
         >>> import pandas as pd
@@ -229,6 +232,7 @@ class Numeric:
     codes: tuple[Code, ...] = ()
     start: datetime.date | None = None
     label: str = field(default="", compare=False)
+    format: str = ""
 
     def __post_init__(self) -> None:
         what = f"covariate {self.name!r}"
@@ -239,6 +243,8 @@ class Numeric:
         scale = check_scale(what, self.scale, self.typical, low, high, self.two_levels)
         object.__setattr__(self, "typical", scale[1])
         object.__setattr__(self, "codes", check_codes(what, self.codes))
+        if self.format:
+            check_format(what, self.format)
         if self.missing and self.two_levels:
             raise InputError(
                 f"{what} has two levels, and values that may be missing; give categories: [{low:g}, {high:g}] in the "
@@ -261,9 +267,7 @@ class Numeric:
         days = (to_date(f"high of {what}", high) - start).days
         if days < 1:
             raise InputError(f"bounds of {what} are {low} and {high}; give the earlier date as low")
-        if typical is not None:
-            if isinstance(typical, str) or not isinstance(typical, Sequence) or len(typical) != 2:
-                raise InputError(f"typical of {what} is {typical!r}; give two dates, [low, high]")
+        if isinstance(typical, list | tuple):
             typical = tuple(float((to_date(f"typical of {what}", end) - start).days) for end in typical)
         return cls(name, 0.0, float(days), typical=typical, start=start, **facts)
 
@@ -297,11 +301,11 @@ class Numeric:
         Raises:
             InputError: Missing or other values; says which column and how many.
         """
-        column = without_codes(column, self.codes)
+        column = read_cells(column, self.codes)
         if self.start is None:
             values = numeric_column(column, self.name, missing=self.missing)
         else:
-            values = days_since(column, self.name, self.start, missing=self.missing)
+            values = days_since(column, self.name, self.start, self.format, missing=self.missing)
         if not self.missing:
             return values[:, None]
         gone = np.isnan(values)
@@ -309,10 +313,10 @@ class Numeric:
 
     def readable(self, column: "pd.Series") -> np.ndarray:
         """Return which values ``encode`` can read, bool [n]."""
-        column = without_codes(column, self.codes)
+        column = read_cells(column, self.codes)
         if self.start is None:
             return readable_rows(column, missing=self.missing)
-        return are_dates(column, self.missing)
+        return are_dates(column, self.missing, self.format)
 
     def decode_unit(self, u: Tensor) -> Tensor:
         """Return low + u (high - low), or where its scale bends that; in the bounds; of two levels, the nearer.
@@ -355,6 +359,7 @@ class Numeric:
         facts |= {"scale": self.scale} if self.scale != "linear" else {}
         facts |= {"typical": list(map(self._entry, self.typical))} if self.typical is not None else {}
         facts |= {"unit": self.unit} if self.unit else {}
+        facts |= {"format": self.format} if self.format else {}
         return facts | _more_entries(self)
 
     def _entry(self, value: float) -> float | str:
@@ -370,7 +375,7 @@ class Categorical:
 
     Attributes:
         missing: Whether values may be missing.
-        codes: What else means that a value is missing, see ``check_codes``.
+        codes: What else means that a value is missing, or stands for a category, see ``check_codes``.
         label: What readers see in the place of its name, which it is where nothing is said; never compared.
         labels: What readers see of each of ``levels``, likewise.
 
@@ -409,9 +414,9 @@ class Categorical:
         check_distinct(f"labels of {self.name!r}:", labels)
         object.__setattr__(self, "label", self.label or self.name)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes))
+        object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes, levels=self.categories))
         categories = set(self.categories)
-        both = [code for code in self.codes if code in categories]
+        both = [cell for code in self.codes if (cell := code[0] if isinstance(code, tuple) else code) in categories]
         if both:
             raise InputError(f"codes of {self.name!r} hold {both[0]!r}, a category; leave it out of one of them")
 
@@ -445,12 +450,12 @@ class Categorical:
         Raises:
             InputError: Missing or unknown values; says which column and how many.
         """
-        column = without_codes(column, self.codes, text=self.is_text)
+        column = read_cells(column, self.codes, text=self.is_text)
         return self._one_hot(category_codes(column, self.name, self.categories, missing=self.missing))
 
     def readable(self, column: "pd.Series") -> np.ndarray:
         """Return which values are among the categories, bool [n]."""
-        return readable_rows(without_codes(column, self.codes, text=self.is_text), self.categories, self.missing)
+        return readable_rows(read_cells(column, self.codes, text=self.is_text), self.categories, self.missing)
 
     def decode_unit(self, u: Tensor) -> Tensor:
         """Give each level the same share of [0, 1)."""
@@ -470,7 +475,7 @@ class Categorical:
 
 def _more_entries(covariate: "Covariate") -> dict[str, Any]:
     found: dict[str, Any] = {"missing": INDICATOR} if covariate.missing else {}
-    found |= {"codes": list(covariate.codes)} if covariate.codes else {}
+    found |= code_entries(covariate.codes) if covariate.codes else {}
     return found | said(covariate.origin) | ({"label": covariate.label} if covariate.label != covariate.name else {})
 
 

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
-from torchdpcate.data._arrays import MISSING, is_number
+from torchdpcate.data._arrays import DATE, DECIMAL, MISSING
 from torchdpcate.data._cells import INDICATOR
 from torchdpcate.data._csv import PLAIN, CsvForm, csv_batches, csv_names, setting
-from torchdpcate.data._foreign import foreign_schema
 from torchdpcate.data._frames import (
     CSV,
     NUMBERS,
-    PARQUET,
     TRUTHS,
     WORDS,
     arrow_path,
@@ -30,6 +28,7 @@ from torchdpcate.data._frames import (
     column_kind,
     file_kind,
     readable,
+    schema_of,
 )
 from torchdpcate.data.assignment import REFUSED, Cluster
 from torchdpcate.data.covariates import Numeric
@@ -50,7 +49,6 @@ TO_USE = {
     "--covariates if it is none",
 }
 """Kinds of columns that are no covariates, and what makes one of them."""
-_DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}(?:[ T]\d.*)?")
 _WORDS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DATE_WORDS = {"date", "datetime", "timestamp", "dob", "birthdate", "birthday", "datum"}
 _IDENTIFIERS = {"id", "ids", "pid", "uid", "uuid", "guid", "mrn", "ssn", "identifier", "email", "surname", "phone"}
@@ -66,6 +64,7 @@ _OF_NAMES = re.compile(r"(id|ids|no|nr|num|number|code|name|key|\d+)$")
 
 MANY = 20
 """Covariates of a draft; of more columns, those that nobody has chosen are remarks in it."""
+_MORE = "; then what other words stand for, such as ; > 89 = 90, or words alone, none = 0; mild = 1"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
 _HEAD = """\
 # Draft of a domain file: the table's columns by name and type, and nothing else of its records.
@@ -80,7 +79,8 @@ _OF_COVARIATES = (
     "#   categories: [1, 2, 3]   in the place of low and high, of a number that is a code",
     "#   typical: [ , ]   where nine of ten values lie, if the range is much wider",
     "#   scale: log   of values over decades",
-    "#   kind: date   of dates, with low and high in the place of categories",
+    "#   kind: date   of dates, with low and high in the place of categories, and format: '%d.%m.%Y' if written so",
+    "#   words: {'> 89': 90}   what words in its cells stand for; scores: {none: 0, mild: 1} of words with an order",
     "#   missing: indicator   where values may be missing",
 )
 _OF_OUTCOMES = (
@@ -88,6 +88,8 @@ _OF_OUTCOMES = (
     "# unit: points   # as readers are to see it, here and of covariates that are numbers",
     "# sd: 0.5   # its standard deviation as known from elsewhere, by which plans judge their noise",
     "# missing: drop   # where it may be missing; of the treatment too",
+    "# words: {'> 89': 90}   # what words in its cells stand for; all words of an order: scores: {none: 0, mild: 1}",
+    "# time, event: {name: status, success: 1, censored: 0}, horizon: 24   # of a time up to an event, in their place",
 )
 
 
@@ -141,9 +143,10 @@ def outcome_entries(kind: str) -> list[Entry]:
     return [
         Entry(
             ("low", "high"),
-            "Lowest and highest value that anybody may have, such as 0 100; or [0, 1] of an outcome that is yes or no. "
-            "Noise grows with the width",
-            _range_or_levels,
+            "Lowest and highest value that anybody may have, such as 0 100 (noise grows with the width); or its levels "
+            "and those that count as 1, such as [none, mild, severe]; severe; or scores, none = 0; mild = 1; or of a "
+            "time up to an event its column, its code, that of censoring, and the horizon, such as status 1 0 24",
+            _outcome_values,
             "or categories: [0, 1] in the place of low and high",
         ),
         Entry(
@@ -164,7 +167,7 @@ def outcome_entries(kind: str) -> list[Entry]:
 
 def covariate_entries(kind: str) -> list[Entry]:
     """Return what is asked of a covariate's column."""
-    return [*_values(kind), _missing(INDICATOR)]
+    return [*_of_values(kind), _missing(INDICATOR)]
 
 
 def _missing(rule: str) -> Entry:
@@ -172,16 +175,17 @@ def _missing(rule: str) -> Entry:
     return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={}, drafted=False)
 
 
-def _values(kind: str) -> list[Entry]:
+def _of_values(kind: str) -> list[Entry]:
     if kind == TRUTHS:
         return [Entry(("categories",), "", _levels, default={"categories": "[0, 1]"})]
     if kind == WORDS:
-        return [Entry(("categories",), "All levels that there may be, such as north, south, west", _levels)]
+        return [Entry(("categories",), f"All levels that there may be, such as north, south, west{_MORE}", _values)]
     if kind == DATES:
         return [
             Entry(
                 ("low", "high"),
-                "First and last day that there may be, such as 2015-01-01 2019-12-31",
+                "First and last day that there may be, and how cells are written if otherwise, such as 2015-01-01 "
+                "2019-12-31 %d.%m.%Y",
                 _days,
                 default={"kind": "date", "low": OPEN, "high": OPEN},
             )
@@ -189,8 +193,8 @@ def _values(kind: str) -> list[Entry]:
     return [
         Entry(
             ("low", "high"),
-            "Lowest and highest value that anybody may have, such as 18 90; or its codes, such as [1, 2, 3]",
-            _range_or_levels,
+            f"Lowest and highest value that anybody may have, such as 18 90, or its codes, such as [1, 2, 3]{_MORE}",
+            _values,
         )
     ]
 
@@ -325,7 +329,8 @@ class Draft:
 
     def _outcome(self) -> Iterator[str]:
         name = self.outcome
-        yield f"outcome:\n  name: {OPEN if name is None else quoted(name)}\n"
+        time = any("event" in entries for entries in (self.answers or {}).get(name or "", {}).values())
+        yield f"outcome:\n  {'time' if time else 'name'}: {OPEN if name is None else quoted(name)}\n"
         yield from self._lines(name or "\0", outcome_entries("" if name is None else self.kinds[name]), "  ")
         if self.answers is None:
             yield from (f"  {line}\n" for line in _OF_OUTCOMES)
@@ -506,7 +511,8 @@ def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
             f"data file {str(path)!r}: line 1 has no {form.separator}; write a csv with {form.separator}s between its "
             f"columns, or give {setting('separator', 'NAME')}"
         )
-    _check_names(path, names, list(map(_like_a_number, names)))
+    before = f"; lines before it are passed over by {setting('skip_lines', 'NUMBER')}"
+    _check_names(path, names, list(map(_like_a_number, names)), before)
     columns = [name for name in names if name and names.count(name) == 1]
     batches = csv_batches(arrow_path(path), columns, raw=True, form=form)
     first = next(islice(batches, 1), None) if columns else None
@@ -517,7 +523,7 @@ def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
 
 
 def _of_schema(path: str | Path, kind: str) -> dict[str, str]:
-    schema = _schema_of(path, kind)
+    schema = schema_of(path, kind)
     numbers = list(map(_like_a_number, schema.names))
     if schema.names == [str(place) for place in range(len(numbers))]:
         numbers = [False] * len(numbers)  # pandas' own names
@@ -526,21 +532,9 @@ def _of_schema(path: str | Path, kind: str) -> dict[str, str]:
     return {field.name: TWICE if field.name in twice else _by_type(field.type) for field in schema}
 
 
-def _schema_of(path: str | Path, kind: str) -> "pa.Schema":
-    from pyarrow import parquet
-
-    return parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
-
-
 def _by_type(type_: "pa.DataType") -> str:
-    from pyarrow import types
-
-    if types.is_dictionary(type_):
-        return WORDS
-    if types.is_date(type_) or types.is_timestamp(type_):
-        return DATES
     kind = column_kind(type_)
-    return kind if kind in (NUMBERS, TRUTHS, WORDS) else OTHER
+    return kind if kind in (NUMBERS, TRUTHS, WORDS, DATES) else OTHER
 
 
 def _by_majority(column: "pa.Array", form: CsvForm) -> str:
@@ -550,20 +544,16 @@ def _by_majority(column: "pa.Array", form: CsvForm) -> str:
     except UnicodeError:
         return ENCODED
     known = [value for value in values if value.lower() not in MISSING]
-    if 2 * sum(bool(_DATE.fullmatch(value)) for value in known) > len(known):
+    if 2 * sum(bool(DATE.fullmatch(value)) for value in known) > len(known):
         return DATES
-    numbers = sum(_is_number(value) or form.is_number(value) for value in known)
+    numbers = sum(DECIMAL.fullmatch(value) is not None or form.is_number(value) for value in known)
     return WORDS if 2 * numbers < len(known) else NUMBERS
-
-
-def _is_number(text: str) -> bool:
-    return is_number(text) and text.strip().lower() not in MISSING
 
 
 def _like_a_number(name: str) -> bool:
     """Return whether a name is a number, or a date, a time or a share: digits, and no letter."""
     letters = any(map(str.isalpha, name))
-    return _is_number(name) or (not letters and any(map(str.isdigit, name)))
+    return DECIMAL.fullmatch(name.strip()) is not None or (not letters and any(map(str.isdigit, name)))
 
 
 def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
@@ -581,7 +571,7 @@ def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
         )
 
 
-def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]) -> None:
+def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool], remedy: str = "") -> None:
     """Refuse names that may be a record's: they are counted from 1, and not shown."""
     wrong = {
         "is a number": numbers,
@@ -592,6 +582,7 @@ def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]
         if any(found):
             raise InputError(
                 f"data file {str(path)!r}: name {found.index(True) + 1} of its columns {why}; give the table a header"
+                f"{remedy}"
             )
 
 
@@ -635,33 +626,55 @@ def _rule(answer: str, rule: str) -> dict[str, str]:
     return {"missing": rule} if answer.lower().startswith("y") else {}
 
 
-def _levels(answer: str) -> dict[str, str]:
+def _levels(answer: str, key: str = "categories") -> dict[str, str]:
     """Read levels, separated by commas, as categories."""
     levels = [level.strip() for level in answer.strip().removeprefix("[").removesuffix("]").split(",")]
-    if len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels):
+    if (len(levels) < 2 and key == "categories") or not all(levels) or len(set(levels)) < len(levels):
         raise InputError("give two or more levels, each once, separated by commas")
-    written = [_digits(float(level)) if _is_number(level) else quoted(level) for level in levels]
-    return {"categories": f"[{', '.join(written)}]"}
+    return {key: f"[{', '.join(map(_cell, levels))}]"}
 
 
-def _range_or_levels(answer: str) -> dict[str, str]:
-    """Read two numbers as bounds, or levels in brackets as categories."""
-    if answer.strip().startswith("["):
-        return _levels(answer)
-    words = answer.replace(",", " ").split()
-    if len(words) != 2:
+def _values(answer: str) -> dict[str, str]:
+    """Read two numbers as bounds, or levels as categories, and then what words stand for; words alone are scores."""
+    parts = answer.split(";")
+    values = next((part for part in parts if "=" not in part), "")
+    pairs = [part.rpartition("=") for part in parts if "=" in part]
+    if len(parts) != len(pairs) + bool(values.strip()):
+        raise InputError("give two numbers, or levels; and after a ; words, each with = and what it stands for")
+    words = ", ".join(f"{json.dumps(word.strip(), ensure_ascii=False)}: {_cell(value)}" for word, _, value in pairs)
+    found = {"words" if values else "scores": f"{{{words}}}"} if pairs else {}
+    numbers = values.replace(",", " ").split()
+    if not values or values.strip().startswith("[") or not all(map(DECIMAL.fullmatch, numbers)):
+        return (_levels(values) if values else {}) | found
+    if len(numbers) != 2:
         raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
-    low, high = check_bounds("these values", words[0], words[1])
-    return {"low": _digits(low), "high": _digits(high)}
+    low, high = check_bounds("these values", *numbers)
+    return {"low": _digits(low), "high": _digits(high)} | found
+
+
+def _outcome_values(answer: str) -> dict[str, str]:
+    """Read what ``_values`` does, or levels and those that count as 1, or an event, two codes of it and the horizon."""
+    values, _, success = answer.partition(";")
+    words = values.split()
+    if len(words) == 4 and not values.startswith("["):
+        event = f"{{name: {quoted(words[0])}, success: {_cell(words[1])}, censored: {_cell(words[2])}}}"
+        return {"event": event, "horizon": _digits(to_number("horizon", words[3]))}
+    return _levels(values) | _levels(success, "success") if success and "=" not in success else _values(answer)
+
+
+def _cell(word: str) -> str:
+    """Return a number or a word as yaml reads it back."""
+    return _digits(float(word)) if DECIMAL.fullmatch(word.strip()) else quoted(word.strip())
 
 
 def _days(answer: str) -> dict[str, str]:
-    """Read two dates as the bounds of dates."""
+    """Read two dates as the bounds of dates, and the form of others."""
     days = answer.replace(",", " ").split()
-    if len(days) != 2:
+    if len(days) < 2:
         raise InputError("give two dates, the first and the last")
-    Numeric.of_dates("days", *days)  # may refuse
-    return {"kind": "date", "low": days[0], "high": days[1]}
+    low, high, form = days[0], days[1], " ".join(days[2:])
+    Numeric.of_dates("days", low, high, format=form)  # may refuse
+    return {"kind": "date", "low": low, "high": high} | ({"format": json.dumps(form)} if form else {})
 
 
 def _digits(number: float) -> str:

@@ -20,6 +20,7 @@ from torchdpcate.data.facts import (
     check_integer,
     check_origin,
     check_shown,
+    to_number,
 )
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
@@ -28,7 +29,8 @@ Made = TypeVar("Made")
 _NEEDED = {"treatment", "outcome", "covariates"}
 _OVERLAP = 0.05  # where the file states none
 _OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "assignment", "codes", "weights"}
-_OF_OUTCOMES = ("origin", "codes", "missing", "better", "sd", "unit")  # of every kind
+_SCORES = "of an outcome with an order give scores: {WORD: NUMBER} in the place of categories"
+_OF_OUTCOMES = ("origin", "codes", "words", "missing", "better", "sd", "unit")  # of every kind
 
 
 def read_domain_file(path: str | Path, make: Callable[[Mapping[str, Any]], Made]) -> Made:
@@ -96,7 +98,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_origin": _origin("outcome", outcome),
         "outcome_levels": levels,
         "success": success,
-        "outcome_codes": _codes("outcome", outcome, codes),
+        "outcome_codes": _codes("outcome", outcome, codes, levels),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
         "assignment": assignment_of(entries.get("assignment"), entries.get("propensity")),
@@ -135,7 +137,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
 
 def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariate]:
     """Build a covariate, or those of its hours, from its yaml entry and the codes of missing values of all columns."""
-    what, optional = f"covariate {name!r}", {"origin", "missing", "codes", "label"}
+    what, optional, entry = f"covariate {name!r}", {"origin", "missing", "codes", "label"}, _scored(name, entry)
     if isinstance(entry, Mapping) and "hours" in entry:
         own = {key: value for key, value in entry.items() if key != "hours"}
         check_count(check_integer(f"hours of {what}", entry["hours"]))
@@ -143,17 +145,19 @@ def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariat
         labels = [{"label": f"{label}, hour {hour}"} if label else {} for hour in range(entry["hours"])]
         return [one for hour, its in enumerate(labels) for one in _covariates(f"{name}_h{hour}", own | its, codes)]
     if isinstance(entry, Mapping) and "categories" in entry:
-        check_entries(entry, what, {"categories"}, optional | {"labels"})
-        levels, said = _levels(name, entry), _missing(what, entry, codes)
-        return [Categorical(name, levels, _origin(what, entry), labels=_labels(what, entry, levels), **said)]
+        check_entries(entry, what, {"categories"}, optional | {"labels", "words"})
+        levels = _levels(name, entry)
+        shown = {"labels": _labels(what, entry, levels), **_missing(what, entry, codes, levels)}
+        return [Categorical(name, levels, _origin(what, entry), **shown)]
     kind = entry.get("kind", "number") if isinstance(entry, Mapping) else "number"
     if kind not in ("number", "date"):
         raise InputError(f"kind of {what} is {kind!r}; choose date, or leave it out of a number")
-    of_numbers = set() if kind == "date" else {"two_levels", "scale", "unit"}
+    of_numbers = {"format"} if kind == "date" else {"two_levels", "scale", "unit", "words"}
     bounds = check_entries(entry, what, {"low", "high"}, {"typical", "kind"} | of_numbers | optional)
-    said, ends, typical = _missing(what, bounds, codes), (bounds["low"], bounds["high"]), bounds.get("typical")
+    said, ends, typical = _missing(what, bounds, codes, ()), (bounds["low"], bounds["high"]), bounds.get("typical")
     if kind == "date":
-        return [Numeric.of_dates(name, *ends, typical, origin=_origin(what, bounds), **said)]
+        said |= {"origin": _origin(what, bounds), "format": bounds.get("format", "")}
+        return [Numeric.of_dates(name, *ends, typical, **said)]
     if any(map(is_date, ends)):
         raise InputError(f"bounds of {what} are {ends[0]} and {ends[1]}; of dates add kind: date")
     two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
@@ -163,7 +167,18 @@ def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariat
     return [Numeric(name, *ends, _origin(what, bounds), two_levels, scale, typical, **said)]
 
 
-def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> dict[str, Any]:
+def _scored(name: str, entry: Any) -> Any:
+    """Return an entry with the scores of its words as these and bounds; another one as it is."""
+    if not isinstance(entry, Mapping) or "scores" not in entry:
+        return entry
+    scores, rest = entry["scores"], {key: fact for key, fact in entry.items() if key != "scores"}
+    if not isinstance(scores, Mapping) or rest.keys() & {"low", "high", "words", "categories"}:
+        raise InputError(f"scores of {name!r} are {scores!r}; give each word its number, without low, high and words")
+    numbers = [to_number(f"a score of {name!r}", score) for score in (scores or {"": 0}).values()]
+    return {**rest, "words": scores, "low": min(numbers), "high": max(numbers)}
+
+
+def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...], levels: Sequence[Any]) -> dict[str, Any]:
     """Return whether values of a covariate may be missing, and what else says so."""
     given = entry.get("missing")
     if given == "drop":
@@ -173,26 +188,27 @@ def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> di
     if given not in (None, INDICATOR):
         raise InputError(f"missing of {what} is {given!r}; give missing: {INDICATOR}, or leave it out")
     label = check_shown("label", what, entry.get("label", ""))
-    return {"missing": given == INDICATOR, "codes": _codes(what, entry, codes), "label": label}
+    return {"missing": given == INDICATOR, "codes": _codes(what, entry, codes, levels), "label": label}
 
 
-def _codes(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> tuple[Code, ...]:
-    """Return a column's own codes of missing values, or those of all columns."""
-    return check_codes(what, entry["codes"]) if "codes" in entry else codes
+def _codes(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...], levels: Sequence[Any]) -> tuple[Code, ...]:
+    """Return a column's own codes of missing values, or those of all columns, and what its words stand for."""
+    return check_codes(what, entry.get("codes", codes), entry.get("words"), levels)
 
 
-def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
-    """Return the outcome's entries, its categories, and which counts as 1; a horizon brings bounds and kind too.
+def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], tuple[Any, ...]]:
+    """Return the outcome's entries, its categories, and which count as 1; a horizon brings bounds and kind too.
 
     The categories 0 and 1 are numbers as they are.
     """
+    entry = _scored("outcome", entry)
     if isinstance(entry, Mapping) and {"time", "event", "horizon"} & set(entry):
         more = {fact: entry[fact] for fact in _OF_OUTCOMES if fact in entry}
         censoring = Censoring.of({fact: value for fact, value in entry.items() if fact not in more})
         assert censoring is not None
-        return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), None
+        return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), ()
     if not isinstance(entry, Mapping) or "categories" not in entry:
-        return check_entries(entry, "outcome", {"name", "low", "high"}, {"kind", "label", *_OF_OUTCOMES}), (), None
+        return check_entries(entry, "outcome", {"name", "low", "high"}, {"kind", "label", *_OF_OUTCOMES}), (), ()
     own = check_entries(entry, "outcome", {"name", "categories"}, {"success", "label", *_OF_OUTCOMES})
     levels, success = _levels("outcome", own), own.get("success")
     Categorical("outcome", levels)  # may refuse
@@ -200,12 +216,16 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
         raise InputError(
             f"categories of the outcome are {list(levels)}; say which of them counts as 1: success: {levels[-1]}"
         )
-    success = levels[1] if success is None else int(success) if isinstance(success, bool) else success
-    if success not in levels:
-        raise InputError(f"success of the outcome is {success!r}; choose one of its categories {list(levels)}")
+    given = levels[1:] if success is None else success if isinstance(success, list | tuple) else (success,)
+    success = tuple(level for level in levels if level in given)
+    if len(success) != len(given) or len(success) in (0, len(levels)):
+        raise InputError(
+            f"success of the outcome is {', '.join(map(repr, given))}; choose one or some of its categories "
+            f"{list(levels)}, each once; {_SCORES}"
+        )
     facts = {key: own[key] for key in ("name", "label", *_OF_OUTCOMES) if key in own}
     facts |= {"low": 0, "high": 1, "kind": "binary"}
-    return facts, *(((), None) if (*levels, success) == (0, 1, 1) else (levels, success))
+    return facts, *(((), ()) if (*levels, *success) == (0, 1, 1) else (levels, success))
 
 
 def _dropped(treatment: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,11 +253,12 @@ def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[dict[str, Any], tup
     """Return what is said of the treatment, its categories with the reference first, and their places as listed."""
     if not isinstance(entry, Mapping):
         return {"treatment": str(entry), "treatment_codes": codes, "arms": ()}, ()
-    optional = {"codes", "missing", "label", "labels"}
+    optional = {"codes", "missing", "label", "labels", "words"}
     needed = {"name"} if optional & entry.keys() else {"name", "categories"}  # a name alone needs no entries
     own = check_entries(entry, "treatment", needed, {"categories", "reference", *optional})
-    name, codes = str(own["name"]), _codes("treatment", own, codes)
+    name = str(own["name"])
     levels = _levels(name, own) if "categories" in own else ()
+    codes = _codes("treatment", own, codes, levels or (0, 1))
     first = _reference(name, levels, own["reference"]) if "reference" in own else 0
     order = tuple(sorted(range(len(levels)), key=lambda place: place != first))
     arms = tuple(levels[place] for place in order)
@@ -281,7 +302,7 @@ def _in_this_order(entries: Mapping[str, Any], arms: Sequence[Any], order: Seque
 def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
     levels = entry["categories"]
     if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
-        raise InputError(f"categories of {name!r} are {levels!r}; write a list")
+        raise InputError(f"categories of {name!r} are {levels!r}; write a list; {_SCORES}")
     return tuple(int(level) if isinstance(level, bool) else level for level in levels)
 
 

@@ -238,17 +238,6 @@ def check_shown(fact: str, name: str, words: Any, most: int = 60) -> str:
     return check_name(f"the {fact} of {name}", words.strip())
 
 
-def check_label(name: str, label: Any) -> str:
-    """Return what readers see in the place of the name of a column or a level; empty if nothing is said.
-
-    Raises:
-        InputError: It is not words, longer than 60 letters, or see ``check_name``.
-    """
-    if not isinstance(label, str) or len(label) > 60:
-        raise InputError(f"label of {name} is {label!r}; give words, of 60 letters at most")
-    return check_name(f"{name} for readers", label.strip())
-
-
 def check_origin(name: str, origin: Any) -> str:
     """Return where facts come from, as one line of words.
 

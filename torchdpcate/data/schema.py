@@ -15,6 +15,7 @@ from torchdpcate._templates import html_table_of, some
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import (
     MEND_CODES,
+    MEND_WORDS,
     category_codes,
     check_aligned,
     is_frame,
@@ -23,7 +24,7 @@ from torchdpcate.data._arrays import (
     numeric_column,
     to_matrix,
 )
-from torchdpcate.data._cells import Code, without_codes
+from torchdpcate.data._cells import Code, code_entries, read_cells
 from torchdpcate.data.assignment import Cluster, Pairs
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
@@ -59,8 +60,8 @@ class TableSchema:
         kind_said: Whether the entries of the outcome say its kind; None where there are no entries, as in code. Where
             they do not, records whose outcomes are all 0 and 1 are refused; never compared.
         outcome_levels: Categories of the outcome's column; empty if it holds numbers.
-        success: The one among them that counts as 1, the others as 0.
-        treatment_codes: What else means that a treatment is missing, see ``check_codes``.
+        success: Those among them that count as 1, the others as 0.
+        treatment_codes: What else means that a treatment is missing, or stands for another, see ``check_codes``.
         outcome_codes: The same of an outcome.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
@@ -92,7 +93,7 @@ class TableSchema:
     kind_said: bool | None = field(default=None, compare=False)
     assignment: Cluster | Pairs | None = None
     outcome_levels: tuple[Any, ...] = ()
-    success: Any = None
+    success: tuple[Any, ...] = ()
     treatment_codes: tuple[Code, ...] = ()
     outcome_codes: tuple[Code, ...] = ()
     outcome_unit: str = field(default="", compare=False)
@@ -281,15 +282,10 @@ class TableSchema:
 
     def one_column(self, Y: Any) -> Any:
         """Return outcomes as they are, the times of time and event, or differences of pairs."""
-        if self.pairs is not None and np.ndim(Y) == 2:
-            return Y[:, 1] - Y[:, 0]
-        return Y if self.domain.censoring is None else self.domain.censoring.columns_of(Y)[:, 0]
-
-    def two_columns(self, Y: Any) -> Tensor | None:
-        """Return time and event, or the outcomes of control and treated, [n, 2]; None of outcomes [n]."""
-        if self.domain.censoring is not None:
-            return self.domain.censoring.columns_of(Y)
-        return to_matrix(Y) if self.pairs is not None and np.ndim(Y) == 2 else None
+        follow_up = self.follow_up_of(Y)
+        if follow_up is None:
+            return Y
+        return follow_up[:, 0] if self.pairs is None else follow_up[:, 1] - follow_up[:, 0]
 
     def own(self, records: CausalData) -> dict[str, Any]:
         """Return what learners' ``fit`` takes of records beside X, A and Y, by its arguments' names."""
@@ -307,10 +303,10 @@ class TableSchema:
     @property
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are words, to be read as text."""
-        text = [c.name for c in self.covariates if isinstance(c, Categorical) and c.is_text]
+        text = [c.name for c in self.covariates if (c.is_text if isinstance(c, Categorical) else c.format)]
         roles = [(self.treatment, self.arms), (self.outcome, self.outcome_levels)]
         if self.domain.censoring is not None:
-            roles.append((self.domain.censoring.event, self.domain.censoring.levels))
+            roles.append((self.domain.censoring.event, self.domain.censoring.success))
         return frozenset([*text, *(name for name, levels in roles if levels and isinstance(levels[0], str))])
 
     def encode(self, frame: "pd.DataFrame") -> Tensor:
@@ -355,7 +351,7 @@ class TableSchema:
             InputError: Missing, non-numeric or unknown values; says how many.
         """
         words, missing = self.treatment in self.text_columns, "treatment" in self.domain.dropped
-        column = without_codes(frame[self.treatment], self.treatment_codes, text=words)
+        column = read_cells(frame[self.treatment], self.treatment_codes, text=words)
         if not self.arms:
             remedy = f"name the arms in the domain: {NAMED_ARMS}"
             values = numeric_column(column, self.treatment, truth=True, remedy=remedy, missing=missing)
@@ -378,14 +374,14 @@ class TableSchema:
         if (follow_up := self.encode_follow_up(frame)) is not None:
             return follow_up[:, 0]
         words = self.outcome in self.text_columns
-        column = without_codes(frame[self.outcome], self.outcome_codes, text=words)
+        column = read_cells(frame[self.outcome], self.outcome_codes, text=words)
         if not self.outcome_levels:
             binary = self.domain.outcome_kind == "binary"
-            remedy = f"name its levels in the domain: {NAMED_LEVELS}; or {MEND_CODES}"
+            remedy = f"name its levels in the domain: {NAMED_LEVELS}; {MEND_WORDS}, or {MEND_CODES}"
             values = numeric_column(column, self.outcome, truth=binary, remedy=remedy, missing=missing)
             return torch.from_numpy(values)
         codes = category_codes(column, self.outcome, self.outcome_levels, missing=missing)
-        counts = [float(level == self.success) for level in self.outcome_levels]
+        counts = [float(level in self.success) for level in self.outcome_levels]
         return torch.tensor([*counts, torch.nan], dtype=torch.float64)[torch.from_numpy(codes)]
 
     def encode_follow_up(self, frame: "pd.DataFrame") -> Tensor | None:
@@ -397,10 +393,20 @@ class TableSchema:
         censoring, missing = self.domain.censoring, "outcome" in self.domain.dropped
         if censoring is None:
             return None
-        time = without_codes(frame[censoring.time], self.outcome_codes, text=False)
-        event = without_codes(frame[censoring.event], self.outcome_codes, text=bool(censoring.levels))
+        time = read_cells(frame[censoring.time], self.outcome_codes, text=False)
+        event = read_cells(frame[censoring.event], self.outcome_codes, text=censoring.event in self.text_columns)
         read = numeric_column(time, censoring.time, missing=missing), censoring.events(event, missing)
         return torch.from_numpy(np.stack(read, 1))
+
+    def follow_up_of(self, Y: Any) -> Tensor | None:
+        """Return time and event, [n, 2], of an outcome by a horizon, given as ``Censoring.columns_of`` takes it.
+
+        Of pairs the outcomes of control and treated, where they are given as two columns.
+        """
+        if self.pairs is not None:
+            return to_matrix(Y) if np.ndim(Y) == 2 else None
+        found = None if self.domain.censoring is None else self.domain.censoring.columns_of(Y)
+        return found if found is None or isinstance(found, Tensor) else self.encode_follow_up(found)
 
     def outcomes(self, Y: Any) -> Any:
         """Return an outcome that is given by the names of its categories as 0 and 1; numbers as they are.
@@ -417,7 +423,8 @@ class TableSchema:
             >>> TableSchema.from_dict(facts).outcomes(["yes", "no"]).tolist()
             [1.0, 0.0]
         """
-        return _by_names(Y, self.outcome, self.outcome_levels, self.encode_outcome)
+        codes = () if self.domain.censoring is not None else self.outcome_codes
+        return _as_cells(Y, self.outcome, self.outcome_levels, codes, self.encode_outcome)
 
     def labels(self, A: Any) -> Any:
         """Return a treatment that is given by the names of its categories as labels, float64 [n]; numbers as they are.
@@ -435,7 +442,7 @@ class TableSchema:
             >>> TableSchema.from_dict(facts).labels(["drug", "none"]).tolist()
             [1.0, 0.0]
         """
-        return _by_names(A, self.treatment, self.arms, self.encode_treatment)
+        return _as_cells(A, self.treatment, self.arms, self.treatment_codes, self.encode_treatment)
 
     def __repr__(self) -> str:
         """Return columns and the outcome's bounds, in one line."""
@@ -461,8 +468,11 @@ class TableSchema:
         Raises:
             InputError: See ``encode`` and ``Domain.matrix``.
         """
-        named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
-        return self.encode(X) if named else self.domain.matrix(X, what)
+        if hasattr(X, "columns"):
+            folded = {str(name).strip().casefold() for name in X.columns}
+            if any(name.strip().casefold() in folded for name in self.columns):
+                return self.encode(X)
+        return self.domain.matrix(X, what)
 
     def records(
         self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None, weight: Any = None
@@ -484,10 +494,10 @@ class TableSchema:
         check_aligned(X=X, A=A, Y=Y, propensity=propensity, weight=weight)
         propensity = self._column_beside(X, self.propensity_column, propensity)
         weight = self._column_beside(X, self.weight_column, weight)
-        follow_up = self.two_columns(Y)
+        follow_up = self.follow_up_of(Y)
         if self.pairs is not None and follow_up is None and not is_frame(X):
             raise InputError(f"X is no frame with the column {self.pairs.name!r} of assignment:; give one")
-        Y = self.one_column(Y if follow_up is None else follow_up)
+        Y = self.one_column(Y)
         records = CausalData.from_arrays(self.matrix(X), A, Y, actions, self.domain.dropped)
         records = replace(records, follow_up=follow_up)
         if propensity is not None:
@@ -578,13 +588,14 @@ class TableSchema:
             treatment |= {"missing": DROP}
         entries = [covariate.to_dict() for covariate in self.covariates]
         every = {self.treatment_codes, self.outcome_codes, *(covariate.codes for covariate in self.covariates)}
-        shared = every.pop() if len(every) == 1 else ()
-        if not shared:
-            treatment |= _coded(self.treatment_codes)
+        own = code_entries(self.outcome_codes) if self.outcome_codes else {}
+        shared = every.pop() if len(every) == 1 and "words" not in own else ()
+        if self.treatment_codes and not shared:
+            treatment |= code_entries(self.treatment_codes)
         treatment |= {key: fact for key, fact in self._shown_arms.to_dict().items() if key in ("label", "labels")}
         facts = {
             "treatment": {"name": self.treatment, **treatment} if treatment else self.treatment,
-            "outcome": self._outcome_entry() | ({} if shared else _coded(self.outcome_codes)),
+            "outcome": self._outcome_entry() | ({} if shared else own),
             "covariates": {
                 covariate.name: {key: fact for key, fact in entry.items() if key != "codes" or not shared}
                 for covariate, entry in zip(self.covariates, entries, strict=True)
@@ -612,7 +623,8 @@ class TableSchema:
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:
-            chosen = {} if levels[1:] == [self.success] and levels != [1, 0] else {"success": self.success}
+            usual = levels[1:] == list(self.success) and levels != [1, 0]
+            chosen = {} if usual else {"success": list(self.success)}
             return {"name": self.outcome, "categories": levels, **chosen, **more}
         plain_number = domain.outcome_kind == "continuous" and not self.kind_said
         kind = {} if plain_number else {"kind": domain.outcome_kind}
@@ -638,21 +650,23 @@ class TableSchema:
         them, in records and in queries of the release.
 
         An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [no, yes]`` says
-        so too, and brings the bounds: the second counts as 1, or the one that ``success`` names), ``count`` or
-        ``continuous``. ``better: lower`` or ``higher`` says which outcomes are good, as rules need to know; ``sd`` is
-        their standard deviation as known from elsewhere, for plans alone. An outcome by a horizon has ``time``,
-        ``event``, ``horizon``, ``kind`` and ``censoring``, see ``Censoring.of``. ``codes`` say what else means that a
-        value is missing, at the top or in the entry of a column; ``missing: indicator`` of a covariate says that its
-        values may be, see ``Numeric`` and ``Categorical``. One of dates has ``kind: date``, with bounds as dates. A
-        covariate that is a number may have ``scale: log`` and the range ``typical: [a, b]`` of about nine of ten
-        values, see ``CovariateScales``; it and the outcome may have a ``unit`` in words. Treatment, outcome and
-        covariates may have a ``label``, which readers see in the place of the column's name, and arms and categories
-        ``labels``, as ``{1: men, 2: women}``. ``propensity`` is what the
-        design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with the
-        records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
-        ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the
-        entries of ``RecordWeights.of``: a column, with its public bound. ``assignment`` says how treatment was given,
-        see ``assignment_of``.
+        so too, and brings the bounds: the second counts as 1, or those that ``success`` names), ``count`` or
+        ``continuous``; of an ordered one ``scores`` are the number of each word. ``better: lower`` or ``higher`` says
+        which outcomes are good, as rules need to know; ``sd`` is their standard deviation as known from elsewhere, for
+        plans alone. An outcome by a horizon has ``time``, ``event``, ``horizon``, ``kind`` and ``censoring``, see
+        ``Censoring.of``. ``codes`` say what else means that a value is missing, at the top or in the entry of a column,
+        whose ``words`` say what its cells stand for; ``missing: indicator`` of a covariate says that its values may be,
+        see ``Numeric`` and ``Categorical``. One of dates has ``kind: date``, with bounds as dates, and may have the
+        ``format`` that cells are written in. A covariate that is a number may have ``scale: log`` and the range
+        ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``; it and the outcome may have a ``unit``
+        in words. Treatment, outcome and covariates may have a ``label``, which readers see in the place of the column's
+        name, and arms and categories ``labels``, as ``{1: men, 2: women}``. ``propensity`` is what the design of a
+        study makes known: P(A = 1), the name of a column that holds each record's own and is read with the records, or
+        a number for each category of one covariate, ``{covariate: {category: p}}``. Without one, ``treated`` is the
+        public share of the treated, by which plans know how rare they are. ``weights`` has the entries of
+        ``RecordWeights.of``: a column, with its public bound. ``assignment`` says how treatment was given, see
+        ``assignment_of``.
+
 
         Raises:
             InputError: An entry is missing, unknown or invalid.
@@ -711,16 +725,15 @@ def _covariates_of(domain: Domain) -> Iterator[Numeric]:
         yield found
 
 
-def _coded(codes: tuple[Code, ...]) -> dict[str, Any]:
-    return {"codes": list(codes)} if codes else {}
-
-
-def _by_names(values: Any, column: str, levels: Sequence[Any], encode: "Callable[[pd.DataFrame], Tensor]") -> Any:
-    """Return what ``encode`` makes of a column of words; anything but words as it is."""
-    if not levels or isinstance(values, Tensor) or not isinstance(levels[0], str):
+def _as_cells(
+    values: Any, column: str, levels: Sequence[Any], codes: Sequence[Code], encode: "Callable[[pd.DataFrame], Tensor]"
+) -> Any:
+    """Return what ``encode`` makes of words, and of numbers among which some are codes; other numbers as they are."""
+    words = bool(levels) and isinstance(levels[0], str)
+    if isinstance(values, Tensor) or not (words or (codes and not levels)):
         return values
-    found = np.asarray(values, dtype=object).reshape(-1)
-    if not any(isinstance(value, str) for value in found):
+    found = np.asarray(values, dtype=object if words else None).reshape(-1)
+    if words and not any(isinstance(value, str) for value in found):
         return values
     import pandas as pd
 

@@ -182,8 +182,8 @@ def read_queries(path: str | Path, schema: TableSchema, form: CsvForm | None = N
     Args:
         path: The file; other columns than the covariates are not read.
         schema: Public facts of the table.
-        form: How it is written, if it is csv; it has neither lines before its header nor a footer. None is of data
-            that have no settings for it: commas, decimal points and UTF-8.
+        form: How it is written, if it is csv, with queries alone below its header, and nothing before it. None is of
+            data that have no settings for it: commas, decimal points and UTF-8.
 
     Returns:
         Queries, float64 [d, q], in the file's order.
@@ -192,7 +192,7 @@ def read_queries(path: str | Path, schema: TableSchema, form: CsvForm | None = N
         InputError: Missing file or column, values that are missing or not numeric, or a query
             outside the domain, unless the schema clips.
     """
-    own = PLAIN if form is None or file_kind(path) != CSV else replace(form, skip_lines=0)
+    own = PLAIN if form is None or file_kind(path) != CSV else replace(form, skip_lines=0, skip_after_header=0)
     try:
         frame = read_frame(path, schema.columns, schema.text_columns, form=own)
     except InputError as error:

@@ -112,6 +112,21 @@ def labelled(schema: "TableSchema", names: Iterable[str]) -> list[str]:
     return [parts.sub(lambda part: words[part[0]], name) if words else name for name in names]
 
 
+def labels_of(schema: "TableSchema", columns: Iterable[str]) -> list[str]:
+    """Return the labels of columns, in which a category's may have its level.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> facts = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1, "label": "pain"}}
+        >>> schema = TableSchema.from_dict(facts | {"covariates": {"x": {"low": 0, "high": 9, "label": "age"}}})
+        >>> labels_of(schema, ["x", "y", "a"])
+        ['age', 'pain', 'a']
+    """
+    labels = {covariate.name: covariate.label for covariate in schema.covariates}
+    labels |= {schema.outcome: schema.outcome_label, schema.treatment: schema.treatment_label}
+    return [labels.get(name) or labelled(schema, [name])[0] for name in columns]
+
+
 def _words(schema: "TableSchema") -> Iterator[tuple[str, str]]:
     """Yield parts of names as the library makes them, with what readers see in their place."""
     for covariate in schema.covariates:

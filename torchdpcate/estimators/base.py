@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
+from torchdpcate.data._arrays import as_frame, check_aligned, in_this_order, treatment_and_outcome
 from torchdpcate.data.checked import checked_records, fingerprint, keyed_digest, used_again
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -152,6 +152,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """
         self._start()
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
+        check_aligned(X=X, A=A, Y=Y)
         A, Y = self.schema_.labels(A), self.schema_.outcomes(Y)
         noise = None if self.budget is None else self._noise
         records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity, weight)

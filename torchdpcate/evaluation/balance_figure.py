@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,29 +19,10 @@ if TYPE_CHECKING:
 
 CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows numbers without noise"
 _MOST_FEATURES = 40
-_LETTERS = 90  # of a line below the figure
 _TWO_SIDED = 1.96
 _LARGEST_BALANCED = 0.1  # the usual mark for a difference that is small
 _POINTS = {"before": ("C1", "o", -0.14), "after": ("C0", "D", 0.14)}
 """Colour, marker and place beside its row's line of either column."""
-
-
-class IntervalRow(NamedTuple):
-    """A line of ``interval_figure``.
-
-    Attributes:
-        label: What was estimated, or how.
-        value: The estimate.
-        low: Lower end of its interval; None where it has none.
-        high: Upper end.
-        secret: Whether it has no privacy guarantee.
-    """
-
-    label: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    secret: bool = False
 
 
 def balance_figure(
@@ -93,54 +74,6 @@ def balance_figure(
     return figure
 
 
-def interval_figure(
-    rows: Sequence[IntervalRow | tuple],
-    *,
-    level: float = 0.95,
-    truth: float | None = None,
-    claim: str = "",
-    assumptions: str = "",
-    label: str = "effect in outcome units",
-) -> "Figure":
-    """Draw estimates with their intervals, one below the other (a forest plot).
-
-    Args:
-        rows: ``IntervalRow``, or tuples (label, value, low, high, secret) of which the last three may be left out.
-            Where one is secret, the figure says that it is for the curator.
-        level: Probability of the intervals.
-        truth: The true effect, where it is known, as a line.
-        claim: Guarantee, printed above.
-        assumptions: What the intervals rest on, printed below.
-        label: Of the axis of effects.
-
-    Returns:
-        A matplotlib figure; the caller saves it.
-
-    Raises:
-        InputError: No rows.
-    """
-    lines = [IntervalRow(*row) for row in rows]
-    if not lines:
-        raise InputError("rows: give at least one estimate")
-    below = textwrap.wrap(f"they hold it if {assumptions}", _LETTERS) if assumptions else []
-    figure, axes = one_panel((6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
-    axes.axvline(0, color="0.5", lw=0.8, zorder=0)
-    if truth is not None:
-        axes.axvline(truth, color="black", lw=1.2, ls="--", zorder=0, label="truth")
-    for place, line in enumerate(lines):
-        _draw_interval(axes, line, place)
-    axes.locator_params(axis="x", nbins=6)
-    row_names(axes, range(len(lines)), [line.label for line in lines])
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    said = textwrap.wrap(f"{label}, with {level:.0%} intervals", _LETTERS)
-    axes.set_xlabel("\n".join([*said, *below]), fontsize=9)
-    secret = truth is not None or any(line.secret for line in lines)
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
-    if truth is not None:
-        legend_below(axes)
-    return figure
-
-
 def _largest(table: "BalanceTable") -> list[int]:
     """Return the rows that are shown, the largest difference first."""
     by = next(column for name in ("before", "after", "expected") if (column := getattr(table, name)) is not None)
@@ -183,14 +116,6 @@ def _draw_points(
         lw=1.2,
         label=f"{column} weighting{', without noise' if secret else ''}",
     )
-
-
-def _draw_interval(axes: "Axes", line: IntervalRow, place: int) -> None:
-    """Draw one estimate; hollow and grey where it is without noise."""
-    colour = "0.45" if line.secret else "C0"
-    if line.low is not None and line.high is not None:
-        axes.plot([line.low, line.high], [place, place], color=colour, lw=2, solid_capstyle="butt")
-    axes.plot([line.value], [place], marker="o", ms=6, color=colour, mfc="white" if line.secret else colour)
 
 
 _MOST_LINES = 60
@@ -306,13 +231,13 @@ def _draw_intervals(
     if known.any():
         if np.isfinite(low[known]).any():
             axes.hlines(places[known], low[known], high[known], color="C0", lw=2.8, label=each)
-        ends = np.column_stack([wide[known], estimate[known]])
-        least, most = np.nanmin(ends), np.nanmax(ends)
+        drawn = np.column_stack([wide[known], estimate[known]])
+        least, most = np.nanmin(drawn), np.nanmax(drawn)
         margin = 0.06 * max(most - least, 1e-12)
         axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)
     if noise_alone.any():
-        ends = low[noise_alone], high[noise_alone]
-        axes.hlines(places[noise_alone], *ends, color="0.45", lw=1.2, ls=":", label="full range: noise dominates")
+        full = low[noise_alone], high[noise_alone]
+        axes.hlines(places[noise_alone], *full, color="0.45", lw=1.2, ls=":", label="full range: noise dominates")
     sizes = _sizes(np.nan_to_num(table["records"].to_numpy()))
     axes.scatter(estimate[known], places[known], s=sizes[known] ** 2, marker="s", color="C0", zorder=3)
 

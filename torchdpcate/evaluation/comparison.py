@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, REFERENCES, entry, new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, new_grid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,39 +55,25 @@ def decision_accuracy(decision: Tensor, effect: Tensor) -> float:
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 _MARKERS = "osD^vPX"
 _LINES = ("-", "--", "-.", ":")
-_LEVELS = {
-    "non-private": REFERENCES["non-private"],
+_LEVELS: dict[str, dict[str, Any]] = {
+    "non-private": {"color": "0.45", "ls": "-", "lw": 1.5},
     "constant effect": {"color": "black", "ls": ":", "lw": 1.2},
     "treat all": {"color": "black", "ls": ":", "lw": 1.2},
     "treat none": {"color": "black", "ls": "-.", "lw": 1.0},
     "uniform choice": {"color": "black", "ls": ":", "lw": 1.2},
 }
 """What no budget changes, drawn as levels."""
-_QUANTITIES = {
-    "pehe": ("PEHE (root mean squared error)", "shows non-private errors"),
-    "accuracy": ("share of best decisions", "shows the truth and a non-private rule"),
-    "value": ("value (estimated mean outcome)", "estimated on the records"),
-    "regret_expected": ("expected regret (mean outcome lost)", "shows the truth"),
-    "estimate": ("estimated average effect", "shows estimates that were not released"),
-    "error": ("absolute error of the average effect", "shows the truth"),
-    "width": ("width of the 95 % interval", "from the runs' summaries"),
-    "noise": ("privacy noise of a cell's effect", "from the runs' summaries"),
-    "rmse": ("root mean squared error over cells", "shows the truth"),
-    "value_expected": ("expected value (estimated mean outcome)", "estimated on the records"),
-}
-"""What may be drawn against budget: the axis, and why the figure is the curator's."""
 
 
-def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
+def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe", label: str = "PEHE") -> "Figure":
     """Draw error against budget: median over seeds with the range of all of them, a line an estimate.
 
     Args:
         errors: One row a run and line with columns ``epsilon``, ``line`` (its name) and the quantity's. A column
             ``panel``, if there is one, names the panel. What no budget changes (``non-private``, ``constant effect``,
             ``treat all``, ``treat none`` and ``uniform choice``) is drawn as a level.
-        quantity: ``pehe`` (on a logarithmic scale), ``accuracy`` or ``value`` of a rule, ``regret_expected`` or
-            ``value_expected`` of a choice among policies, ``estimate``, ``error`` or ``width`` of an average effect, or
-            ``noise``, ``rmse`` or ``width`` of effects in subgroups.
+        quantity: Its column; ``pehe`` is on a logarithmic scale.
+        label: Of its axis.
 
     Returns:
         A matplotlib figure, marked as the curator's; the caller saves it.
@@ -96,7 +82,6 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
     names = list(dict.fromkeys(name for name in errors["line"] if name not in _LEVELS))
     columns, rows = _shape(len(panels), 2)
     figure, axes = new_grid(rows, columns, (1.6 + 4.6 * columns, 3.6 * rows))
-    label, reason = _QUANTITIES[quantity]
     for panel, (title, chosen) in zip(axes, panels, strict=False):
         _errors_panel(panel, chosen, names, quantity)
         panel.set_title(str(title), fontsize=9)
@@ -105,7 +90,7 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe") -> "Figure":
     for panel in axes[::columns]:
         panel.set_ylabel(label)
     # beside the legend's title
-    figure.suptitle(f"{NOT_FOR_PUBLICATION}: {reason}", fontsize=8, x=0.02, ha="left")
+    figure.suptitle(NOT_FOR_PUBLICATION, fontsize=8, x=0.02, ha="left")
     _legend(figure, axes[: len(panels)], "median, range over seeds")
     return figure
 
@@ -152,7 +137,7 @@ def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         entries |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in entries}
-    labels = sorted(entries, key=lambda label: label in REFERENCES or label in _LEVELS)
+    labels = sorted(entries, key=lambda label: label == "plug-in" or label in _LEVELS)
     figure.legend(
         [entries[label] for label in labels], labels, title=title, loc="outside right upper", frameon=False,
         fontsize=8, title_fontsize=8, alignment="left",

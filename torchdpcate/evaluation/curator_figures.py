@@ -1,15 +1,14 @@
-"""The curator's figures: plans, noise against plans, a choice among policies, budgets."""
+"""The curator's figures: plans, propensities, and bars of shares, errors and chances."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid, row_names
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, entry, new_grid, one_panel, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,84 +186,97 @@ def _logarithmic(axes: "Axes", subs_of_x: tuple[float, ...] = _SUBS) -> None:
         axis.set_minor_formatter("")
 
 
-_MARK = f"{NOT_FOR_PUBLICATION}: estimated on the records"
-
-
-def policy_figure(
-    names: Sequence[str],
-    values: np.ndarray,
-    probabilities: np.ndarray,
-    chosen: int,
-    *,
-    regrets: np.ndarray | None = None,
-    claim: str = "",
-) -> "Figure":
-    """Draw what each policy of a library would lose, and how likely it was to be chosen.
-
-    Args:
-        names: Names of the M policies.
-        values: Estimated mean outcome of each, [M].
-        probabilities: The law of the choice, [M].
-        chosen: Index of the policy that was released.
-        regrets: True mean outcome lost against the library's best, [M]; None where it is not known.
-        claim: Guarantee, printed above.
-
-    Returns:
-        A matplotlib figure, marked as the curator's; the caller saves it.
-    """
-    order = np.argsort(-values, kind="stable")
-    rank = np.arange(1, len(order) + 1)
-    place = int(np.flatnonzero(order == chosen)[0])
-    figure, (lost, chance) = new_grid(2, 1, (6.6, 5.0), sharex=True)
-    lost.plot(rank, (values.max() - values)[order], ".", color="C0", ms=4, label="estimated")
-    if regrets is not None:
-        lost.plot(rank, regrets[order], "x", color="0.45", ms=3, mew=0.8, zorder=1, label="true")
-    lost.set_ylabel("mean outcome lost\nagainst the best policy", fontsize=9)
-    chance.vlines(rank, 0, probabilities[order], color="C0", lw=min(2.0, 250 / len(rank)))
-    chance.axhline(1 / len(rank), color="black", ls=":", lw=1.0, label="uniform choice")
-    chance.set_ylim(bottom=0)
-    chance.set_ylabel("chance of being chosen", fontsize=9)
-    chance.set_xlabel("policies, best estimate first", fontsize=9)
-    for axes in (lost, chance):
-        axes.axvline(place + 1, color="C1", lw=1.2, zorder=0, label=f"released: {names[chosen]}")
-        axes.tick_params(labelsize=8)
-    entries = [pair for axes in (lost, chance) for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    named = {label: handle for handle, label in entries}
-    lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
-    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9)
-    return figure
+ESTIMATED = f"{NOT_FOR_PUBLICATION}: estimated on the records"
+"""What a figure of unreleased estimates says."""
 
 
 _BINS = 40
-_LETTERS = 100  # of a line of what a figure says
+_LOGISTIC = "propensity by logistic regression, without privacy"
 
 
 def overlap_figure(
-    propensity: np.ndarray, treated: np.ndarray, overlap: float, *, words: Sequence[str] = ()
+    propensity: np.ndarray, treated: np.ndarray, overlap: float, *, arms: Sequence[str] = ("controls", "treated")
 ) -> "Figure":
-    """Draw the propensities of treated and controls, and where the stated overlap bounds them.
+    """Draw the propensities of both arms, and where the stated overlap bounds them.
 
     Args:
         propensity: Without privacy, [n] in [0, 1].
         treated: Treatments, [n].
         overlap: As stated.
-        words: What is wrong, printed above.
+        arms: What the arms are called, that of the controls first.
 
     Returns:
         A matplotlib figure, marked as the curator's; the caller saves it.
     """
-    figure, axes = new_grid(1, 1, (6.6, 3.8))
+    figure, axes = one_panel((6.6, 3.8))
     edges = np.linspace(0, 1, _BINS + 1)
     for arm, colour, side in ((1, "C0", 1), (0, "C1", -1)):
         counts, _ = np.histogram(propensity[treated == arm], edges)
-        axes[0].bar(
-            edges[:-1], side * counts, 1 / _BINS, align="edge", color=colour, label=("controls", "treated")[arm]
-        )
+        axes.bar(edges[:-1], side * counts, 1 / _BINS, align="edge", color=colour, label=entry(arms[arm]))
     for bound in (overlap, 1 - overlap):
-        axes[0].axvline(bound, color="black", ls="--", lw=1.0, label="stated overlap" if bound == overlap else None)
-    axes[0].axhline(0, color="black", lw=0.6)
-    axes[0].yaxis.set_major_formatter(lambda count, _: f"{abs(count):,.0f}")
-    axes[0].set(xlim=(0, 1), xlabel="propensity, by logistic regression", ylabel="records")
-    axes[0].legend(fontsize=8, frameon=False)
-    axes[0].set_title("\n".join([_MARK, *(line for said in words for line in wrap(said, _LETTERS))]), fontsize=9)
+        axes.axvline(bound, color="black", ls="--", lw=1.0, label="stated overlap" if bound == overlap else None)
+    axes.axhline(0, color="black", lw=0.6)
+    axes.yaxis.set_major_formatter(lambda count, _: f"{abs(count):,.0f}")
+    axes.set(xlim=(0, 1), xlabel=_LOGISTIC, ylabel="records")
+    axes.legend(fontsize=8, frameon=False)
+    axes.set_title(ESTIMATED, fontsize=9)
+    return figure
+
+
+_MOST_BARS = 40
+_POINTS = 2000  # records that are drawn, at even distances of more
+
+
+def kept_figure(propensity: np.ndarray, used: np.ndarray, overlap: float) -> "Figure":
+    """Draw the propensities that a release weights by against those without privacy, and where none is lost.
+
+    Args:
+        propensity: Without privacy, [n].
+        used: By the released numbers, [n].
+        overlap: As stated.
+
+    Returns:
+        A matplotlib figure, marked as the curator's; the caller saves it.
+    """
+    figure, axes = one_panel((6.6, 3.8))
+    few = slice(None, None, -(-len(used) // _POINTS))
+    axes.plot(propensity[few], used[few], ".", color="C0", ms=3, alpha=0.4, label="records")
+    axes.plot([overlap, 1 - overlap], [overlap, 1 - overlap], color="black", lw=1.0, label="all of it kept")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=_LOGISTIC, ylabel="propensity in use")
+    axes.legend(fontsize=8, frameon=False)
+    axes.set_title(ESTIMATED, fontsize=9)
+    return figure
+
+
+def bars_figure(
+    names: Sequence[str],
+    values: Sequence[float],
+    label: str,
+    within: Sequence[float] = (),
+    planned: float | None = None,
+    title: str = "",
+) -> "Figure":
+    """Draw a number of each name as a bar, with a part of it, and what was planned.
+
+    Args:
+        names: Of the bars, from above; many are cut.
+        values: Their lengths.
+        label: Of the axis.
+        within: Lengths of the parts; none draws none.
+        planned: What was planned, as a line; None draws none.
+        title: Printed above.
+    """
+    names, values, within = names[:_MOST_BARS], values[:_MOST_BARS], within[:_MOST_BARS]
+    figure, axes = one_panel((6.6, 1.1 + 0.28 * len(names)))
+    places = np.arange(len(names))
+    axes.barh(places, values, 0.7, color="C0", alpha=0.45 if len(within) else 1.0)
+    if len(within):
+        axes.barh(places, within, 0.3, color="C0")
+    if planned is not None:
+        axes.axvline(planned, color="black", ls="--", lw=1.0, label="planned")
+        axes.legend(fontsize=8, frameon=False)
+    row_names(axes, places, names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel(label, fontsize=9)
+    axes.set_title(title, fontsize=9)
     return figure

@@ -3,8 +3,8 @@
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +20,13 @@ BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
 OF_REGRESSION = "noise and sampling of the effect's regression alone (no confidence interval)"
 """What the band of a composition's effect without intervals holds: its nuisances err too."""
-INTERVAL = "confidence interval of the effect (of means: of its projection), noise and sampling"
+INTERVAL = "confidence interval of the effect that the released function can follow, noise and sampling"
 OF_AVERAGE = "confidence interval of the average effect, noise and sampling; a person's may differ"
 """What the interval of a composed effect holds."""
 FEW = "few records: over two released spreads from the released mean"
 """What is shaded."""
 NOT_FOR_PUBLICATION = "curator's, not for publication"
 """What every figure says that shows more than releases do."""
-CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows non-private curves"
-REFERENCES: dict[str, dict[str, Any]] = {
-    "truth": {"color": "black", "ls": "--", "lw": 1.5},
-    "non-private": {"color": "0.45", "ls": "-", "lw": 1.5},
-    "head without noise": {"color": "C1", "ls": "-", "lw": 1.5},
-    "plug-in": {"color": "C2", "ls": ":", "lw": 1.5},
-}
-"""How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
 _TICKS = 5  # of a number, at most: long ones would touch
@@ -52,8 +44,6 @@ class EffectPanel:
         grid: Its values, [m].
         released: Released effects, [m].
         band: Noise band of the second stage or interval [m, 2], or None where there is neither.
-        others: Further curves by name, such as the truth or the non-private effect; the figure then says
-            that it is for the curator alone.
         levels: What the values are called, if they are levels.
         place: Where the other covariates are; empty where there are none.
         common: Values beyond which few records lie, by what is public; None where nothing is known of it.
@@ -64,7 +54,6 @@ class EffectPanel:
     grid: np.ndarray
     released: np.ndarray
     band: np.ndarray | None = None
-    others: Mapping[str, np.ndarray] = field(default_factory=dict)
     levels: Sequence[str] = ()
     place: str = "at mid-range"
     common: tuple[float, float] | None = None
@@ -79,9 +68,6 @@ class EffectPanel:
             axes.vlines(grid, band[:, 0], band[:, 1], color="C0", alpha=0.5, lw=2, label=label)
         elif band is not None:
             axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
-        for name, values in self.others.items():
-            style = REFERENCES.get(name, {"color": "C3"}) | ({"ls": "", "marker": "x"} if points else {})
-            axes.plot(grid, values, label=name, **style)
         if points:
             level_ticks(axes, grid, self.levels)
             axes.set_xlim(grid[0] - 0.5, grid[-1] + 0.5)
@@ -127,17 +113,16 @@ def effect_panels(
     axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)))
     wide = _LETTERS * max(1, len(panels) // 2)
     rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
-    title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
     found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
     if len(panels) == 1:
-        axes[0].set_title(title, fontsize=9)
+        axes[0].set_title(claim, fontsize=9)
         axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip())
         if rests:
             figure.supxlabel(rests, fontsize=7)
         axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     else:
-        figure.suptitle(title, fontsize=9)
+        figure.suptitle(claim, fontsize=9)
         style: dict[str, Any] = {"fontsize": 8, "frameon": False, "loc": "outside lower center"}
         below = "\n".join(filter(None, [place, rests]))
         figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)

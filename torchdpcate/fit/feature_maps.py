@@ -195,13 +195,6 @@ class FeatureMap(nn.Module, ABC):
         """Return psi(x)'theta, [..., B], for coefficients theta [..., p] and covariates x [B, q]."""
         return torch.cat([theta @ self(part).mT for part in batches(x, self.dimension)], -1)
 
-    def adjoint(self, r: Tensor, x: Tensor) -> Tensor:
-        """Return sum_i r_i psi(x_i), [..., p], for r [..., B]: the transpose of ``product``."""
-        total = r.new_zeros(*r.shape[:-1], self.dimension)
-        for part, weights in zip(batches(x, self.dimension), batches(r, self.dimension, -1), strict=True):
-            total = total + weights @ self(part)
-        return total
-
     def norm(self, x: Tensor) -> Tensor:
         """Return ||psi(x)||, [B]."""
         return torch.cat([self(part).norm(dim=1) for part in batches(x, self.dimension)])

@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,8 +27,6 @@ from torchdpcate.heads.stage import RKHSStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
-
     from torchdpcate.data.domain import Domain
     from torchdpcate.fit.nuisances import NuisanceModel
 
@@ -222,8 +219,7 @@ class KernelSecondStage(RidgeSecondStage):
         *,
         threshold: float = math.inf,
         budget: PrivacyBudget | None = None,
-        trainer: "Callable[..., Trainer] | None" = None,
-        seed: int = 0,
+        **_: Any,
     ) -> KernelStage:
         """Return the kernel stage; its coefficients are solved for when first requested."""
         kernel = UnitKernel(self.bandwidth_for(block.domain), block.domain)

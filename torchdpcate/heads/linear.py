@@ -1,7 +1,6 @@
-"""Linear heads: features of a block as a matrix that need not lie in memory, ridge fits, and worst pairs."""
+"""Linear heads: ridge fits, and worst pairs."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,141 +9,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.fit.descent import newton
-from torchdpcate.fit.feature_maps import FeatureMap, batches
 from torchdpcate.fit.losses import Huber
-
-_DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
-
-
-class Design(ABC):
-    r"""Features Psi [n, p] of n records: products with Psi, with its transpose, and solves with its curvature.
-
-    Memory is that of the smaller of a p by p and an n by n matrix.
-
-    Attributes:
-        shape: (n, p).
-    """
-
-    shape: tuple[int, int]
-
-    @cached_property
-    def kernel(self) -> Tensor:
-        """Psi Psi', [n, n]; cached, because every step of a fit needs it."""
-        return self._inner_products()
-
-    @abstractmethod
-    def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Return the features of these records, [k, p]."""
-
-    @abstractmethod
-    def apply(self, theta: Tensor) -> Tensor:
-        """Return Psi theta, [runs, n], for each row of theta [runs, p]."""
-
-    @abstractmethod
-    def adjoint(self, r: Tensor) -> Tensor:
-        """Return Psi' r, [runs, p], for each row of r [runs, n]."""
-
-    @abstractmethod
-    def gram(self, weights: Tensor) -> Tensor:
-        """Return Psi' diag(weights) Psi, [runs, p, p], for each row of weights [runs, n]."""
-
-    @abstractmethod
-    def _inner_products(self) -> Tensor:
-        """Return Psi Psi', [n, n]."""
-
-    def solve(self, weights: Tensor, ridge: float, rhs: Tensor) -> Tensor:
-        r"""Return (ridge I + Psi' diag(weights) Psi)^{-1} rhs, [runs, p].
-
-        By a Cholesky factor of this matrix, or where p > n of the n by n one of Woodbury's identity. A factor that
-        failed shows in the residual, which is the caller's to check.
-
-        Args:
-            weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
-            ridge: Positive.
-            rhs: Right-hand sides, [runs, p].
-        """
-        n, p = self.shape
-        if p <= n:
-            return _cholesky_solve(self.gram(weights), ridge, rhs)
-        root = weights.sqrt()
-        inner = _cholesky_solve(root[:, :, None] * self.kernel * root[:, None, :], ridge, root * self.apply(rhs))
-        return (rhs - self.adjoint(root * inner)) / ridge
-
-
-class DenseDesign(Design):
-    """Features in memory.
-
-    Args:
-        psi: Features, [n, p].
-
-    Example:
-        >>> design = DenseDesign(torch.tensor([[1.0, 2.0]]))
-        >>> design.apply(torch.ones(1, 2)), design.adjoint(torch.ones(1, 1))
-        (tensor([[3.]]), tensor([[1., 2.]]))
-    """
-
-    def __init__(self, psi: Tensor) -> None:
-        self.psi, self.shape = psi, (psi.shape[0], psi.shape[1])
-
-    def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Return the features of these records, [k, p]."""
-        return self.psi[rows]
-
-    def apply(self, theta: Tensor) -> Tensor:
-        """Return Psi theta, [runs, n]."""
-        return theta @ self.psi.T
-
-    def adjoint(self, r: Tensor) -> Tensor:
-        """Return Psi' r, [runs, p]."""
-        return r @ self.psi
-
-    def gram(self, weights: Tensor) -> Tensor:
-        """Return Psi' diag(weights) Psi, [runs, p, p]."""
-        return (self.psi.T * weights[:, None]) @ self.psi
-
-    def _inner_products(self) -> Tensor:
-        return self.psi @ self.psi.T
-
-
-class LazyDesign(Design):
-    """Features of a map, worked out anew in batches each time they are needed; never all at once.
-
-    Args:
-        features: The map, set up.
-        x: Covariates of the records, [n, q].
-    """
-
-    def __init__(self, features: FeatureMap, x: Tensor) -> None:
-        self.features, self.x, self.shape = features, x, (x.shape[0], features.dimension)
-
-    def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Return the features of these records, [k, p]."""
-        return self.features(self.x[rows])
-
-    def apply(self, theta: Tensor) -> Tensor:
-        """Return Psi theta, [runs, n]."""
-        return self.features.product(theta, self.x)
-
-    def adjoint(self, r: Tensor) -> Tensor:
-        """Return Psi' r, [runs, p]."""
-        return self.features.adjoint(r, self.x)
-
-    def gram(self, weights: Tensor) -> Tensor:
-        """Return Psi' diag(weights) Psi, [runs, p, p]."""
-        p = self.shape[1]
-        total = weights.new_zeros(weights.shape[0], p, p)
-        for part, some in zip(batches(self.x, p), batches(weights, p, 1), strict=True):
-            psi = self.features(part)
-            total += (psi.T * some[:, None]) @ psi
-        return total
-
-    def _inner_products(self) -> Tensor:
-        return self.features.covariance(self.x, self.x)
-
-
-def features_of(features: FeatureMap, x: Tensor) -> Tensor | Design:
-    """Return the features of records x [n, q]: the matrix [n, p] if it is small enough to keep, else a design."""
-    return features(x) if x.shape[0] * features.dimension <= _DENSE_NUMBERS else LazyDesign(features, x)
 
 
 def _cholesky_solve(matrix: Tensor, ridge: float, rhs: Tensor) -> Tensor:
@@ -179,7 +44,7 @@ class LinearProblem:
     anywhere.
 
     Attributes:
-        psi: Features psi(x), float64 [n, p], rows of norm at most one; a ``Design`` where they would fill the memory.
+        psi: Features psi(x), float64 [n, p], rows of norm at most one.
         s: Targets, float64 [n].
         w: Weights, float64 [n].
         ridge: lambda > 0, public.
@@ -188,7 +53,7 @@ class LinearProblem:
         threshold: Public or private Huber threshold tau; infinity means the squared loss.
     """
 
-    psi: Tensor | Design
+    psi: Tensor
     s: Tensor
     w: Tensor
     ridge: float
@@ -215,15 +80,10 @@ class LinearProblem:
         """Whether the loss is squared."""
         return math.isinf(self.threshold)
 
-    @cached_property
-    def design(self) -> Design:
-        """The features, without weights."""
-        return self.psi if isinstance(self.psi, Design) else DenseDesign(self.psi)
-
     @property
     def v(self) -> Tensor:
-        """Weighted features, [n, p]; all of them in memory."""
-        return self.w[:, None] * self.psi[:]
+        """Weighted features, [n, p]."""
+        return self.w[:, None] * self.psi
 
     @property
     def tolerance(self) -> float:
@@ -238,13 +98,38 @@ class LinearProblem:
     @property
     def curvature(self) -> Tensor:
         """A = ridge I + mean v v', [p, p]: half the Hessian of the squared loss."""
-        A = self.design.gram(self.w[None].square() / self.n)[0]
+        A = self._gram(self.w[None].square() / self.n)[0]
         A.diagonal().add_(self.ridge)
         return A
 
     def solve_curvature(self, rhs: Tensor) -> Tensor:
         """Return A^{-1} of each row of rhs [k, p]; A itself is formed only where p is the least of n and p."""
-        return self.design.solve(self.w[None].square() / self.n, self.ridge, rhs)
+        return self.solve(self.w[None].square() / self.n, rhs)
+
+    def solve(self, weights: Tensor, rhs: Tensor) -> Tensor:
+        r"""Return (ridge I + Psi' diag(weights) Psi)^{-1} rhs, [runs, p].
+
+        By a Cholesky factor of this matrix, or where p > n of the n by n one of Woodbury's identity. A factor that
+        failed shows in the residual, which is the caller's to check.
+
+        Args:
+            weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
+            rhs: Right-hand sides, [runs, p].
+        """
+        if self.psi.shape[1] <= self.n:
+            return _cholesky_solve(self._gram(weights), self.ridge, rhs)
+        root = weights.sqrt()
+        kernel = root[:, :, None] * self._kernel * root[:, None, :]
+        inner = _cholesky_solve(kernel, self.ridge, root * (rhs @ self.psi.T))
+        return (rhs - (root * inner) @ self.psi) / self.ridge
+
+    @cached_property
+    def _kernel(self) -> Tensor:
+        """Psi Psi', [n, n]; cached, because every step of a fit needs it."""
+        return self.psi @ self.psi.T
+
+    def _gram(self, weights: Tensor) -> Tensor:
+        return (self.psi.T * weights[:, None]) @ self.psi
 
 
 def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:
@@ -313,7 +198,7 @@ def solve(problem: LinearProblem) -> Minimiser:
         >>> [round(t, 6) for t in fit.theta.tolist()]
         [0.5, 1.0]
     """
-    theta, norm = _newton(problem, problem.w.new_zeros(1, problem.design.shape[1]))
+    theta, norm = _newton(problem, problem.w.new_zeros(1, problem.psi.shape[1]))
     return Minimiser(theta[0], norm[0].item())
 
 
@@ -330,7 +215,7 @@ def solve_perturbed(problem: LinearProblem, linear_terms: Tensor) -> Tensor:
     Raises:
         NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
     """
-    rows = max(1, _MOST_NUMBERS // math.prod(problem.design.shape))
+    rows = max(1, _MOST_NUMBERS // problem.psi.numel())
     return torch.cat([_newton(problem, part)[0] for part in linear_terms.split(rows)])
 
 
@@ -343,13 +228,13 @@ def _newton(problem: LinearProblem, linear_terms: Tensor) -> tuple[Tensor, Tenso
 
     def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values [runs], gradients [runs, p], curvature of each record's loss [runs, n]."""
-        slopes = loss(problem.w * problem.design.apply(theta), problem.s)
+        slopes = loss(problem.w * (theta @ problem.psi.T), problem.s)
         value = slopes.value.mean(1) + problem.ridge * theta.square().sum(1) + (linear_terms * theta).sum(1)
-        pull = problem.design.adjoint(slopes.first * problem.w) / problem.n
+        pull = (slopes.first * problem.w) @ problem.psi / problem.n
         return value, pull + 2 * problem.ridge * theta + linear_terms, slopes.second
 
     def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
-        return problem.design.solve(second / 2 * share, problem.ridge, gradient / 2)
+        return problem.solve(second / 2 * share, gradient / 2)
 
     def bounds() -> tuple[Tensor, Tensor]:
         # a record's loss curves by 2 ||v||^2 at most: public, so that the steps have a public bound on all records

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -181,8 +181,7 @@ class LinearSecondStage(RidgeSecondStage):
         *,
         threshold: float = math.inf,
         budget: PrivacyBudget | None = None,
-        trainer: Callable[..., Trainer] | None = None,
-        seed: int = 0,
+        **_: Any,
     ) -> LinearStage:
         """Return the linear stage; its coefficients are solved for when first requested."""
         features = on_domain(self.features, block.domain, nuisances).to(block.x.device)
@@ -289,10 +288,10 @@ class NeuralSecondStage(SecondStage):
         block: SecondStageBlock,
         nuisances: NuisanceModel,
         *,
-        threshold: float = math.inf,
-        budget: PrivacyBudget | None = None,
         trainer: Callable[..., Trainer],
+        budget: PrivacyBudget | None = None,
         seed: int = 0,
+        **_: Any,
     ) -> NeuralStage:
         """Return the polished neural stage."""
         from torchdpcate.heads.neural import NeuralHead, fit_neural_head  # Lightning, for those who train
@@ -327,15 +326,6 @@ class PlugInSecondStage(SecondStage):
 
     choice = "plug_in"
 
-    def fit(
-        self,
-        block: SecondStageBlock,
-        nuisances: NuisanceModel,
-        *,
-        threshold: float = math.inf,
-        budget: PrivacyBudget | None = None,
-        trainer: Callable[..., Trainer] | None = None,
-        seed: int = 0,
-    ) -> PlugInStage:
+    def fit(self, block: SecondStageBlock, nuisances: NuisanceModel, **_: Any) -> PlugInStage:
         """Return the stage whose f is zero."""
         return PlugInStage(block)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.fit.feature_maps import FeatureMap
-from torchdpcate.heads.linear import LinearProblem, Minimiser, features_of, sensitivity, solve
+from torchdpcate.heads.linear import LinearProblem, Minimiser, sensitivity, solve
 from torchdpcate.privacy.guarantee import Condition
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class LinearStage(ParametricStage, RKHSStage):
     def problem(self) -> LinearProblem:
         """The regression of s on w psi(x) with its public bounds."""
         return LinearProblem(
-            psi=features_of(self.features, self.block.x),
+            psi=self.features(self.block.x),
             s=self.block.s,
             w=self.block.w,
             ridge=self.ridge,

@@ -19,7 +19,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, outcome_axis, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
-from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure
+from torchdpcate.evaluation.balance_figure import balance_figure, forest_figure
 from torchdpcate.evaluation.figures import (
     BAND,
     INTERVAL,
@@ -36,17 +36,14 @@ from torchdpcate.evaluation.figures import (
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.release.estimate import Estimate, quantile
+from torchdpcate.release.estimate import quantile
 from torchdpcate.release.file import Release
-from torchdpcate.release.lines import OF_POLICY, OF_RULE
+from torchdpcate.release.lines import LEVEL, OF_POLICY, OF_RULE
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.verify.finding import numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LEVEL = 0.95
-"""Probability of the intervals that pages and figures show."""
 
 
 def plot_effect(
@@ -62,17 +59,6 @@ def plot_effect(
         raise InputError("covariate = []: name at least one covariate, or leave it out")
     where = [FigurePoints(release.schema, name, profile) for name in names]
     panels = [panel for one in where for panel in arm_panels(release, one, level)]
-    return effect_figure_of(release, panels, level)
-
-
-def effect_figure_of(release: EffectRelease, panels: Sequence[EffectPanel], level: float) -> "Figure":
-    """Return the figure of a release's panels, with its claim and what intervals rest on.
-
-    Args:
-        release: What was released.
-        panels: As ``arm_panels`` makes them.
-        level: Probability of the bands.
-    """
     holds, assumptions = band_words(release)
     words = {"claim": release.privacy.claim, "holds": holds, "assumptions": assumptions}
     return effect_panels(panels, level=level, **words, label=outcome_axis(release.schema))
@@ -135,11 +121,6 @@ def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> lis
     ]
 
 
-def means(values: Any, grid: np.ndarray) -> np.ndarray:
-    """Return the means of effects over the rows of each value of a covariate, [m]."""
-    return np.asarray(values).reshape(len(grid), -1).mean(1)
-
-
 def plot_answers(release: QueryRelease, covariate: str | None = None, *, level: float = LEVEL) -> "Figure":
     """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
     quantile(level)
@@ -165,45 +146,9 @@ def _values(where: FigurePoints, x: Tensor) -> Tensor:
     return (x[:, columns[0]] == where.grid[-1]).double() if where.levels else x[:, columns[0]]
 
 
-def plot_average(release: Any, *, balance: bool = False, level: float = LEVEL) -> "Figure":
-    """Return the figure of ``AverageEffectRelease.plot``; arguments and errors are its own."""
-    if not balance:
-        return plot_lines(release, level=level)
-    if release.balance is None:
-        raise InputError(
-            "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
-            "loss=balancing"
-        )
+def plot_balance(release: Any) -> "Figure":
+    """Return how far the arms of a release differ before and after weighting."""
     return balance_figure(release.balance, claim=release.privacy.claim)
-
-
-def released_rows(release: Any, label: str, level: float = LEVEL) -> list[IntervalRow]:
-    """Return the line of a release's estimate.
-
-    Args:
-        release: What was released.
-        label: What the estimate is called.
-        level: Probability of the intervals.
-    """
-    return [interval_row(release, label, release.main, level)]
-
-
-def interval_row(
-    release: Release, label: str, estimate: Estimate, level: float = LEVEL, secret: bool = False
-) -> IntervalRow:
-    """Return the line of an estimate on the records of a release.
-
-    Args:
-        release: Whose outcome range and unit of privacy hold.
-        label: What the estimate is called.
-        estimate: The estimate, released or not.
-        level: Probability of its interval, in (0, 1).
-        secret: Whether it has no privacy guarantee.
-    """
-    if estimate.law is None and not estimate.noise_dominated:
-        return IntervalRow(label, estimate.value, secret=secret)
-    low, high = estimate.range(level, release.domain.outcome_range, release.privacy.protected.records)
-    return IntervalRow(label, estimate.value, low, high, secret)
 
 
 _MOST = 3  # panels, where no covariate is named
@@ -237,18 +182,13 @@ def decision_panel(release: Any, where: FigurePoints) -> DecisionPanel:
     """Return the shares of the actions against one covariate, in the order of ``action_names``."""
     effect = release.function
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
-    each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
+    each = decided.reshape(len(grid), -1, 1) == np.array(sorted(release.actions, reverse=True))
     return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
-
-
-def _actions(release: Any) -> list[int]:
-    """Return the labels of the actions, the highest first."""
-    return sorted(getattr(release, "actions", (0, 1)), reverse=True)
 
 
 def action_names(release: Any) -> list[str]:
     """Return what the actions are called, the highest first."""
-    return [arm(release.schema, label) for label in _actions(release)]
+    return [arm(release.schema, label) for label in sorted(release.actions, reverse=True)]
 
 
 def plot_rule(release: Any, covariate: str | None = None) -> "Figure":
@@ -304,7 +244,7 @@ def plot_lines(
         MissingError: No lines, and why.
         InputError: A level outside (0, 1).
     """
-    z, (factor, unit), lines = quantile(level).item(), shown_in(release.schema), release.required_lines
+    z, factor, lines = quantile(level).item(), shown_in(release.schema)[0], release.required_lines
     rows, bands = lines.table(level), ""
     if rows["low"].isna().all() and not lines.noise.isnan().any():
         bands = f"{level:.0%} {BAND}"
@@ -323,7 +263,7 @@ def plot_lines(
         dominated=lines.dominated,
         pooled=lines.means or None,
         level=level,
-        label=lines_axis(release.schema, unit, gains),
+        label=lines_axis(release.schema, gains),
         speaks=() if gains else sides(release.schema),
         bands=bands,
         claim=release.privacy.claim if alone else "",
@@ -367,11 +307,12 @@ GAINS = {OF_RULE, OF_POLICY}
 """Groups of lines that are improvements, which above zero are good whichever outcomes are."""
 
 
-def lines_axis(schema: TableSchema, unit: str, gains: bool) -> str:
-    """Return what the axis of lines says: of effects, or of improvements."""
-    what = f"improvement of {outcome_words(schema)} a person" if gains else f"effect on {outcome_words(schema)}"
+def lines_axis(schema: TableSchema, gains: bool = False) -> str:
+    """Return what an axis of effects says to readers, or of improvements."""
+    (_, unit), what = shown_in(schema), "improvement of {} a person" if gains else "effect on {}"
     better = "above zero" if gains else schema.domain.better
-    return f"{what}{f', {unit}' if unit else ''}{f' ({better} is better)' if better else ''}"
+    words = ", ".join(filter(None, [what.format(outcome_words(schema)), unit]))
+    return f"{words} ({better} is better)" if better else words
 
 
 def sides(schema: TableSchema) -> tuple[str, ...]:
@@ -399,16 +340,13 @@ def figures_of(release: Any) -> Made:
     Args:
         release: The release.
     """
-    found: dict[str, Callable[[], bytes]] = {}
     if release.decision is not None:
         return {} if coefficients(release) is None else {"rule.png": lambda: png_of(release.plot())}
-    if function_of(release) is not None:
-        return {"effect.png": lambda: png_of(release.plot())}
-    if release.function is None and release.named is not None:
-        found = {"lines.csv": lambda: _table(release), "forest.png": lambda: png_of(plot_lines(release))}
-    if getattr(release, "balance", None) is not None:
-        found["balance.png"] = lambda: png_of(release.plot(balance=True))
-    return found
+    if release.function is not None:
+        return {} if function_of(release) is None else {"effect.png": lambda: png_of(release.plot())}
+    balance = getattr(release, "balance", None) is not None
+    found = {"balance.png": lambda: png_of(plot_balance(release))} if balance else {}
+    return found | {"lines.csv": lambda: _table(release), "forest.png": lambda: png_of(plot_lines(release))}
 
 
 def function_of(release: Any) -> Any:

@@ -31,7 +31,6 @@ from torchdpcate.fit.weighted_basis import MOST, HiddenUnits, effects_of
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import (
     GAINS,
-    LEVEL,
     action_names,
     arm_panels,
     band_words,
@@ -44,7 +43,7 @@ from torchdpcate.pages.figures import (
     shown_in,
 )
 from torchdpcate.release.file import Release, load_release, subject
-from torchdpcate.release.lines import BY_EFFECT
+from torchdpcate.release.lines import BY_EFFECT, LEVEL
 from torchdpcate.verify.card import card_values, write_beside
 from torchdpcate.verify.finding import Findings, number, population
 
@@ -52,6 +51,7 @@ PAGE = "release.html"
 _ROWS = 256
 """Rows of a reference population that figures average over, at most."""
 _MOST_FIGURES, _MOST_LINES, _MOST_COLUMNS = 16, 200, 12
+_WIDER = 0.7  # of its width, that a band is wider which is no interval, before a curve is drawn: from 95 % to 99.9 %
 _SAME = 0.05  # of a share: less is hardly a difference
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
@@ -102,11 +102,8 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         True
     """
     rows, about = _reference(release, reference)
-    found, balance, curves = (
-        Findings.of(release, None if reference is None else rows),
-        getattr(release, "balance", None),
-        _curves(release, rows),
-    )
+    found, curves = Findings.of(release, None if reference is None else rows), _curves(release, rows)
+    balance = getattr(release, "balance", None)
     model = offline_model(release, [curve.name for curve in curves])
     names = {curve.name for curve in curves}
     return render(
@@ -141,7 +138,7 @@ def _people(release: Release) -> list[tuple[str, str]]:
     """Return what was compared, on what, and in whom, from public facts."""
     schema, domain, unit = release.schema, release.domain, outcome_unit(release.schema)
     better = f", {domain.better} is better" if domain.better else ""
-    bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip()
+    bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip().replace("-", "\N{MINUS SIGN}")
     shown = list(map(bounds_in_words, schema.covariates[:_MOST_COLUMNS]))
     more = [f"and {len(schema.covariates) - len(shown)} more"] * (len(schema.covariates) > len(shown))
     return [
@@ -151,28 +148,7 @@ def _people(release: Release) -> list[tuple[str, str]]:
     ]
 
 
-@dataclass(frozen=True)
-class Table:
-    """Lines as a page shows them.
-
-    Attributes:
-        title: What they are.
-        picture: The forest plot.
-        shows: What it shows, in words.
-        heads: Heads of the columns.
-        groups: Cells by the names of the groups, row by row; of one group its name is empty.
-        left: How many further lines there are.
-    """
-
-    title: str
-    picture: bytes
-    shows: str
-    heads: tuple[str, ...]
-    groups: dict[str, list[tuple[str, ...]]]
-    left: int
-
-
-def _lines(release: Release, found: Findings) -> Table | None:
+def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
     """Return the forest plot and the table of a release's lines; None where there are none."""
     lines = release.named
     if lines is None or not lines.names:
@@ -181,25 +157,31 @@ def _lines(release: Release, found: Findings) -> Table | None:
     gains, (points, ends) = {*lines.groups} <= GAINS, zip(*line_texts(release), strict=True)
     wide = [] if lines.at_once is None else [together for _, together in line_texts(release, at_once=True)]
     share = table["noise_share"].map(lambda part: "not known" if math.isnan(part) else f"{part:.0%}")
-    columns = {
+    given: dict[str, Any] = {
         "Of": table["line"],
         ", ".join(filter(None, ["Improvement" if gains else "Effect", unit])): points,
         f"{LEVEL:.0%} interval": ends,
         f"{LEVEL:.0%}, all at once": wide,
         "Share of noise": share if table["noise_share"].notna().any() else [],
-        "Weight": table["weight"].map("{:.0%}".format) if "weight" in table else [],
-        "Records, about": table["records"].map(lambda n: "not known" if math.isnan(n) else f"{n:,.0f}"),
+        "Weight": table["weight"].map(lambda part: f"{part:.0%}" if part else "none") if "weight" in table else [],
+        "Records, about": [f"{n:,.0f}" if n >= 1 else "none" for n in table["records"]]
+        if table["records"].notna().all()
+        else [],
     }
-    columns = {head: list(column)[: len(table)] for head, column in columns.items() if len(column)}
+    columns = {head: list(column)[: len(table)] for head, column in given.items() if len(column)}
     groups: dict[str, list[tuple[str, ...]]] = {}
     for name, row in zip(table["group"], zip(*columns.values(), strict=True), strict=True):
         groups.setdefault(str(name), []).append(row)
     groups = {"" if len(groups) == 1 or name == rows[0][0] else name: rows for name, rows in groups.items()}
     several = "For whom more, for whom less" if len(table) > 1 else "The average"
     title = "What the rule gains" if gains else several if lines.weights is None else "By site"
-    shows = " ".join([f"Forest plot of {len(lines.names)} lines with their intervals.", *found.head[:1]])
+    shows = " ".join(["Forest plot.", *found.head])
     left = len(lines.names) - len(table)
-    return Table(title, svg_of(plot_lines(release, alone=False)), shows, tuple(columns), groups, left)
+    notes = ["Intervals count sampling and all privacy noise."] if table["low"].notna().any() else []
+    notes += ["The share of noise is what privacy adds to the squared error."] * ("Share of noise" in columns)
+    notes += [f"{left:,} further lines are not shown."] * (left > 0)
+    made = {"title": title, "picture": svg_of(plot_lines(release, alone=False)), "shows": shows}
+    return made | {"heads": list(columns), "groups": groups, "notes": notes}
 
 
 @dataclass(frozen=True)
@@ -237,26 +219,29 @@ def _curves(release: Release, rows: Tensor) -> list[Curve]:
 
 
 def _differs(release: Release) -> bool:
-    """Return whether effects may be seen to differ: groups by effect do, or an effect without groups has a law."""
-    effect, lines = release.function, release.named
-    if getattr(effect, "form", "") == "constant":
+    """Return whether effects may be seen to differ: they are not one number, and no groups by effect are alike."""
+    lines = release.named
+    if getattr(release.function, "form", "") == "constant":
         return False
-    groups = (
-        [] if lines is None else [name for name, of in zip(lines.names, lines.groups, strict=True) if of == BY_EFFECT]
-    )
-    if lines is None or len(groups) < 2:
-        return lines is None or bool(release.arms) or effect.has_intervals
-    _, low, high = lines.contrast(groups[0], groups[-1], LEVEL)
+    groups = () if lines is None else tuple(zip(lines.names, lines.groups, strict=True))
+    ends = [name for name, of in groups if of == BY_EFFECT]
+    if lines is None or len(ends) < 2:
+        return True
+    _, low, high = lines.contrast(ends[0], ends[-1], LEVEL)
     return low > 0 or high < 0
 
 
 def _effects(effect: Any, where: FigurePoints) -> list[Curve]:
-    (factor, unit), found = shown_in(effect.schema), []
-    label = lines_axis(effect.schema, unit, gains=False)
+    factor, label, found = shown_in(effect.schema)[0], lines_axis(effect.schema), []
+    more = 0.0 if effect.has_intervals else _WIDER
     for panel in arm_panels(effect, where, LEVEL):
-        if panel.band is not None and panel.band[:, 0].max() > panel.band[:, 1].min():
+        if panel.band is None:
+            continue
+        wider = panel.band + more * np.diff(panel.band) * [-0.5, 0.5]
+        if wider[:, 0].max() > wider[:, 1].min():
             shown = replace(panel, released=factor * panel.released, band=factor * panel.band)
-            found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, label, number)))
+            what = ": ".join(filter(None, [panel.title, label]))
+            found.append(Curve(where.name, effect_picture(shown, label), _ends(shown, shown.released, what, number)))
     return found
 
 
@@ -295,7 +280,7 @@ def _unseen(release: Release, drawn: set[str]) -> str:
         return ""
     if release.decision is not None:
         return f"The decision hardly changes by {left}."
-    return f"Not estimated at so many records: how the effect differs by {left}."
+    return f"No curve is estimated at so many records by {left}."
 
 
 STEPS = 200
@@ -337,6 +322,15 @@ class Question:
     def step(self) -> float:
         """What a slider moves by."""
         return 1.0 if self.whole else (self.high - self.low) / STEPS
+
+    def numbers(self, places: range) -> dict[str, Any]:
+        """Return what a page needs to ask it; ``places`` are its encoded columns."""
+        shown: dict[str, Any] = {"name": self.label, "first": places.start, "width": len(places)}
+        if self.levels:
+            return shown | {"levels": list(self.shown), "start": self.levels.index(self.start)}
+        shown |= {} if self.typical is None else {"typical": list(self.typical)}
+        shown |= {} if self.missing is None else {"middle": self.missing}
+        return shown | {"low": self.low, "high": self.high, "step": self.step, "start": self.start}
 
 
 def questions(release: Release) -> list[Question]:
@@ -394,11 +388,11 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         charts: Columns that answers are drawn against.
 
     Returns:
-        Numbers and names; or one sentence that says why this release has no such form.
+        Numbers and names; or one sentence that says why this release has no such form, empty where it is of no person.
     """
     schema, effect, decided = release.schema, function_of(release), release.decision
     if effect is None and decided is None:
-        return "It says nothing of a single person: a line is the mean over its people, and theirs may differ."
+        return ""
     own: dict[str, Any] = {}
     if hasattr(effect, "basis"):
         own = {"effect": _effect(effect)} | ({"arms": list(release.arm_titles), "arm": 0} if release.arms else {})
@@ -407,17 +401,14 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
             own |= {"direction": release.domain.direction}
     elif effect is None and isinstance(getattr(decided, "features", None), Identity):
         own = {"score": _affine(decided)}
-    elif effect is None and columns_used(decided) is not None:
+    elif effect is None and isinstance(getattr(decided, "policy", None), Constants | Thresholds):
         own = {"tree": _tree(decided), "actions": list(decided.actions)}
     if not own:
         return "One person's number takes more than a page holds; torchdpcate predict works it out."
-    actions, on = getattr(decided, "actions", schema.actions), f"effect on {outcome_words(schema)}"
+    actions, on = schema.actions if decided is None else decided.actions, f"effect on {outcome_words(schema)}"
     names = list(schema.places)
-    where = {name: FigurePoints(schema, name).common(effect) for name in names}
-    found = _requested(release) | own
-    for name, covariate in zip(names, found["covariates"], strict=True):
-        covariate |= {} if where[name] is None else {"common": list(where[name] or ())}
-    return found | {
+    return _requested(release, effect) | {
+        **own,
         "words": {str(action): arm(schema, action) for action in actions}
         | {"effect": on if release.arms else effect_words(schema)},
         "against": [names.index(name) for name in dict.fromkeys(charts)],
@@ -427,22 +418,17 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
     }
 
 
-def _requested(release: Release) -> dict[str, Any]:
+def _requested(release: Release, effect: Any) -> dict[str, Any]:
     """Return the covariates with their public bounds or levels, and where the sliders begin."""
-    domain, places = release.domain, release.schema.places
-    found = [_covariate(question, places[question.name]) for question in questions(release)]
+    domain, schema = release.domain, release.schema
+    found = []
+    for question in questions(release):
+        common = FigurePoints(schema, question.name).common(effect)
+        shown = question.numbers(schema.places[question.name])
+        found.append(shown if common is None else shown | {"common": list(common)})
     low, high = domain.covariate_low.tolist(), domain.covariate_high.tolist()
     scales = {} if domain.linear else {"scales": [domain.covariate_scales.numbers(j) for j in range(domain.dimension)]}
     return {"covariates": found, "low": low, "high": high, "level": LEVEL, **scales}
-
-
-def _covariate(question: Question, places: range) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": question.label, "first": places.start, "width": len(places)}
-    if question.levels:
-        return shown | {"levels": list(question.shown), "start": question.levels.index(question.start)}
-    shown |= {"typical": list(question.typical)} if question.typical is not None else {}
-    shown |= {} if question.missing is None else {"middle": question.missing}
-    return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
 
 
 def _betas(release: Any, roots: Tensor) -> list[list[float]]:
@@ -522,14 +508,6 @@ def _tree(release: Any) -> Any:
         (release.actions[1], release.actions[0]) if policy.labels is None else (labels[0] for labels in policy.labels)
     )
     return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
-
-
-def columns_used(release: Any) -> set[int] | None:
-    """Return the positions of the encoded columns that a policy by cuts looks at; None of any other decision."""
-    if not isinstance(getattr(release, "policy", None), Constants | Thresholds):
-        return None
-    tree = _tree(release)
-    return {tree["column"]} if isinstance(tree, dict) else set()
 
 
 def _finite(number: float) -> float:

@@ -148,6 +148,8 @@ class LinesRelease(Release):
 
     kind = "lines"
     column = "effect"
+    of: ClassVar[str]
+    """The fact that files of the class have alone."""
     weights: ReleasedWeights | None
 
     @property
@@ -215,11 +217,9 @@ class LinesRelease(Release):
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "LinesRelease":
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
-        from torchdpcate.release.subgroups import SubgroupRelease
-
         weights = facts["weights"]
         released = None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain)
-        own = SubgroupRelease if "subgroups" in facts else AverageEffectRelease
+        own: Any = next(kind for kind in cls.__subclasses__() if kind.of in facts)
         return own(**own.read(tensors, facts, schema), schema=schema, privacy=privacy, weights=released)
 
 
@@ -249,6 +249,7 @@ class AverageEffectRelease(LinesRelease):
     """
 
     subject = "Estimated average effect of {contrast} on {outcome}"
+    of = "main"
 
     estimand: str
     main: Estimate

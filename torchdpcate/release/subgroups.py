@@ -57,6 +57,8 @@ class SubgroupRelease(LinesRelease):
         [['x0 < 0.5', 0.5, 0.133, 0.867], ['x0 >= 0.5', 0.0, -0.392, 0.392]]
     """
 
+    of = "subgroups"
+
     subgroups: Subgroups
     released: str
     statistics: Tensor
@@ -125,7 +127,9 @@ class SubgroupRelease(LinesRelease):
         cells, bound = self.subgroups, self.schema.greatest
         names = tuple(self._titled(cells.names, order))
         titles = tuple(labelled(self.schema, self._titled(cells.labels, order)))
-        groups = tuple(name for name in cells.of_partition for _ in self.arms or ("",))
+        labels = {covariate.name: covariate.label for covariate in self.schema.covariates}
+        parts = [" and ".join(labels.get(one, one) for one in name.split(" and ")) for name in cells.of_partition]
+        groups = tuple(name for name in parts for _ in self.arms or ("",))
         errors = torch.hypot(found.gaussian, noise_deviation(found.laplace))
 
         def ends(level: float) -> Tensor:

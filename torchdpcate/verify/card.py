@@ -1,6 +1,6 @@
 """The release card: what a data protection officer should know of one release, on its page.
 
-It is made of the release's statement and its findings, and of nothing else.
+It is made of the release's statement and what it says of its numbers, and of nothing else.
 """
 
 import math
@@ -26,7 +26,6 @@ from torchdpcate.release.file import (
 )
 from torchdpcate.release.signature import Signature, read_private_key, signature_path, write_signature
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.finding import findings
 from torchdpcate.verify.statement import check_statement
 
 STATEMENT_JSON, STATEMENT_MD = "privacy.json", "privacy.md"
@@ -72,7 +71,6 @@ def card_values(release: Release, path: str | Path | None) -> dict[str, Any]:
         "privacy": privacy,
         "words": describe(privacy),
         "level_words": level_in_words(privacy),
-        "found": findings(release),
         "summary": list(summary_rows(release.summary())),
         "composition": composition_in_words(privacy) + person,
         "blocks": [_charges(block, privacy.claims) for block in privacy.blocks],

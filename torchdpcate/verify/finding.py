@@ -11,7 +11,6 @@ from torch import Tensor
 from torchdpcate.composition.planned import EffectErrors, effect_errors
 from torchdpcate.data.censoring import EVENT_BY_HORIZON
 from torchdpcate.data.covariates import bounds_in_words
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast, outcome_unit, outcome_words
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import known_plan
@@ -64,6 +63,11 @@ class Findings:
         robustness: How strong an unmeasured cause would have to be.
         person: What to do with one person's number.
         privacy: What is guaranteed, in one line.
+
+    Example:
+        >>> from torchdpcate.release.average_effect import _example
+        >>> Findings.of(_example()).head[1]
+        'Higher y is better: this speaks for a = 1.'
     """
 
     head: tuple[str, ...]
@@ -101,9 +105,18 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
     Example:
         >>> from torchdpcate.release.rule import _example
         >>> findings(_example())[0]
-        'For high y, the rule gives a = 1 to 50% of the reference population and a = 0 to the others.'
+        'For high y, the rule gives a = 1 to 50% of the reference population and a = 0 to 50%.'
     """
     return [words for _, sentences in Findings.of(release, reference).sections() for words in sentences]
+
+
+def answer(release: Release) -> list[str]:
+    """Return the head of a release's ``Findings``, without the rest.
+
+    Args:
+        release: Any release.
+    """
+    return _Said(release, population(release)).head()
 
 
 def population(release: Release) -> Tensor:
@@ -150,11 +163,6 @@ def _shown(value: float, places: int) -> str:
     return f"{round(value, places):+,.{max(places, 0)}f}".replace("-", "\N{MINUS SIGN}", 1)
 
 
-def amount(schema: TableSchema, text: str) -> str:
-    """Return a number of outcome units with its unit, where one is said."""
-    return f"{text} {outcome_unit(schema)}".rstrip()
-
-
 def noise_of(release: Release) -> float | None:
     """Return the error to expect of a release's effect by its plan and what it released, in outcome units.
 
@@ -167,11 +175,7 @@ def noise_of(release: Release) -> float | None:
     effect, errors = release.function, _planned(release.function)
     if errors is not None or effect is None:
         return None if errors is None else errors.total
-    lines = effect.named
-    if lines is not None and QUERIES in lines.groups:
-        scales = None if bool(lines.noise.isnan().any()) else lines.noise
-    else:
-        scales = effect.known_noise(population(effect))
+    scales = effect.known_noise(getattr(effect, "queries", population(effect)))
     return None if scales is None else scales.mean().item()
 
 
@@ -186,15 +190,15 @@ def _capital(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
 
 
-def _joined(start: str, more: str, apart: str) -> list[str]:
-    """Return one sentence where it is short enough, else two: ``start``, and ``apart`` for what would be ``more``."""
-    one = f"{start}{more}."
-    return [one] if len(one.split()) <= MOST_WORDS else [f"{start}.", f"{_capital(apart)}."]
+def _joined(starts: Sequence[str], more: str, apart: str) -> list[str]:
+    """Return one sentence by the first start that is short enough, else two: with ``apart`` for what is ``more``."""
+    ones = [one for start in starts if len((one := f"{start}{more}.").split()) <= MOST_WORDS]
+    return ones[:1] or [f"{starts[0]}.", f"{_capital(apart)}."]
 
 
 def _listed(start: str, names: Sequence[str]) -> str:
     """Return a sentence that names as many as fit, and how many more there are."""
-    lengths = [len(f"{start} {' '.join(names[:k])} and more".split()) for k in range(len(names) + 1)]
+    lengths = [len(f"{start} {' '.join(names[:k])} and 9 more".split()) for k in range(len(names) + 1)]
     shown = names[: max((k for k, length in enumerate(lengths) if length <= MOST_WORDS), default=0)]
     more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return f"{start}: {'; '.join([*shown, *more])}." if shown else f"{start}."
@@ -236,11 +240,6 @@ class _Line(NamedTuple):
         """Half the interval's width."""
         return (self.high - self.low) / 2
 
-    @property
-    def changes(self) -> str:
-        """What it says of the outcome where it is clear."""
-        return "raises" if self.clear > 0 else "lowers"
-
 
 class _Said:
     """The sentences of one release, by the parts of ``Findings``."""
@@ -270,7 +269,7 @@ class _Said:
         found = [_Line(*row) for row in rows]
         if not self.sites:
             return found
-        everybody = (EVERYBODY, "average effect", self.schema.treatment, *self.release.arm_titles)
+        everybody = (EVERYBODY, self.schema.treatment, *self.release.arm_titles)
         kinds = dict.fromkeys(ABOUT.values(), WEIGHTED) | dict.fromkeys(everybody, EVERYBODY)
         means = [line for line, mean in zip(found, self.lines.means, strict=True) if mean]
         return [line._replace(title=line.group, group=kinds.get(line.group, SUBGROUPS)) for line in means]
@@ -318,18 +317,18 @@ class _Said:
             return [f"{at} is estimated between {low} and {high}.", self._unproven()]
         if self.main:
             pairs = list(zip(self.main, self.compared, strict=True))
+            if len(pairs) == 1:
+                more = self._meaning() if self.main[0].clear else self._worth(self.main[0].error)
+                return [*self._answer(*pairs[0]), *more][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
-            return [
-                w for pair in pairs[:2] for w in self._answer(*pair)[: 2 if len(pairs) < 2 else 1]
-            ] + self._meaning()
+            return [*(self._answer(*pair)[0] for pair in pairs[:2]), *self._meaning()]
         if self.cells:
-            return self._in_cells()
+            known = sorted((line for line in self.cells if line.known), key=lambda line: line.estimate)
+            return [*self._in_cells(), *map(self._each, dict.fromkeys(known[-1:] + known[:1]))][:3]
         means = self.effect.effect_tensor(self.rows).view(len(self.rows), -1).mean(0).tolist()
         found = [self._bare("over the reference population", *pair) for pair in zip(means, self.compared, strict=True)]
-        unfit = (
-            "Estimated chances of treatment do not fit the share of the treated: stating it, or more records, helps."
-        )
-        return [*found[:2], self._unproven(), *_true({unfit: self.release.why_no_lines.startswith(_NO_FIT)})][:3]
+        helps = "Estimated chances of treatment do not fit the share treated: stating it, or more records, helps."
+        return [*found[:2], self._unproven(), *_true({helps: self.release.why_no_lines.startswith(_NO_FIT)})][:3]
 
     def _answer(self, line: _Line, compared: str) -> list[str]:
         """Return an average with its interval and direction; what is and is not shown where it holds zero."""
@@ -340,14 +339,15 @@ class _Said:
         if not line.known:
             return [self._bare(about, line.estimate, compared), self._unproven()]
         value, interval = self.found(line, signed=not line.clear)
+        averaged = "" if self.domain.censoring or self.factor > 1 else " on average"
+        start = f"{compared} {'raises' if line.clear > 0 else 'lowers'} {self.outcome} by {value}{averaged}"
+        start = start if line.clear else f"no effect of {compared} on {self.outcome} is shown"
+        starts = [f"{about}, {start}", *[_capital(start)] * (len(self.main) > 1)]
         if line.clear:
-            averaged = "" if self.domain.censoring or self.factor > 1 else " on average"
-            start = f"{about}, {compared} {line.changes} {self.outcome} by {value}{averaged}"
-            return _joined(start, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
-        found, noisy = f"the estimate is {value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
+            return _joined(starts, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
+        found, noisy = f"{value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
         fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
-        start = f"{about}, no effect of {compared} on {self.outcome} is shown"
-        return [*_joined(start, f": {found}", found), f"{fits}; more of them would narrow it."]
+        return [*_joined(starts, f": {found}", f"the estimate is {found}"), f"{fits}; more of them would narrow it."]
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
@@ -376,33 +376,35 @@ class _Said:
     def _in_cells(self) -> list[str]:
         """Return in which subgroups the effect differs from the average; if nothing tells, where one is shown."""
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
-        value, differs = 0.0, "an effect is shown"
+        value, differs, signs = 0.0, "differs from zero", {line.clear for line in known} - {0}
         if at_once and self.main:
-            value, differs = self.main[0].estimate, "the effect differs from that average"
+            value, differs = self.main[0].estimate, "differs from that average"
+        elif len(signs) == 1:
+            differs = f"is {'above' if 1 in signs else 'below'} zero"
         apart = [line.title for line in known if not line.low <= value <= line.high]
         hidden = [line.title for line in self.cells if not line.known]
-        what, how = (
-            "comparisons" if self.release.arms else "subgroups",
-            "counting all at once" if at_once else "each by itself",
-        )
-        start = f"{self.over}in {_some(apart, self.cells)} {what} {differs}, {how}"
+        what = "comparisons" if self.release.arms else "subgroups"
+        effect = f"the effect{'' if self.main else f' on {self.outcome}'} {differs}"
+        start = _capital(f"{self.over}in {_some(apart, self.cells)} {what} {effect}")
+        how = ", counting all at once" if at_once else ", each by itself"
+        start += how if len(f"{start}{how}".split()) <= MOST_WORDS else ""
         hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
-        return [_listed(_capital(start), apart), *([_listed(hides, hidden)] if hidden else [])]
+        return [_listed(start, apart), *([_listed(hides, hidden)] if hidden else [])]
 
     def _decides(self) -> list[str]:
         """Return whom a rule gives what."""
-        decision, goal = self.release.decision, f"for {aim(self.schema)} {self.outcome}"
-        chosen, name = list[str](), getattr(decision, "title", getattr(decision, "name", None))
-        start = f"{_capital(goal)}, the rule"
-        if name is not None:
-            chosen, start = [f"Chosen from public policies, {goal}: {name}."], "It"
+        decision, goal = self.release.decision, f"for {aim(self.schema)} {self.outcome.removeprefix('the ')}"
+        name, start = getattr(decision, "title", getattr(decision, "name", None)), f"{_capital(goal)}, the rule"
+        chosen = [] if name is None else [f"Chosen from public policies, {goal}: {name}."]
         try:
             answers = decision.answer(self.rows)
         except InputError:  # a function that nobody has given yet
             return chosen
         given = {label: (answers == label).double().mean().item() for label in answers.unique().flip(0).tolist()}
         first, *others = (f"{arm(self.schema, k)} to {f'{p:.0%}' if p < 1 else 'all'}" for k, p in given.items())
-        return [*chosen, f"{start} gives {' and '.join([f'{first} of the reference population', *others])}."]
+        gives = f"gives {' and '.join([f'{first} of the reference population', *others])}."
+        start = "The policy" if chosen else start if len(f"{start} {gives}".split()) <= MOST_WORDS else "The rule"
+        return [*chosen, f"{start} {gives}"]
 
     def _gain(self, line: _Line) -> str:
         """Return what a rule gains over treating nobody or everybody."""
@@ -437,9 +439,9 @@ class _Said:
         weighted = [line for line in self.of(WEIGHTED) if line not in self.main]
         found = [self._each(line) for line in (*arms, *weighted, *ends[-1:], *ends[:1])]
         if len(self.main) == 2 and not self.sites:
-            difference = self.lines.contrast(self.main[1].title, self.main[0].title)
-            compared = "{1} instead of {0}".format(*self.release.arms)
-            found += self._answer(_Line("", EVERYBODY, *difference), compared)[:1]
+            titles = [line.title for line in self.main[::-1]]
+            compared = " instead of ".join(title.partition(" instead of ")[0] for title in titles)
+            found += self._answer(_Line("", EVERYBODY, *self.lines.contrast(titles[0], titles[1])), compared)[:1]
         if self.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
             found.append(self._spread())
         found += self._in_cells() if self.cells and self.main else []
@@ -541,18 +543,16 @@ class _Said:
         mean = "A person's number is the mean of people alike in the covariates, and no forecast for one patient."
         return [mean, read, *self._worth()]
 
-    def _worth(self) -> list[str]:
-        """Return that numbers of persons were not worth asking for, by the limits of plans."""
-        planned, error, domain = _planned(self.effect), noise_of(self.release), self.domain
-        if error is None:
+    def _worth(self, error: float | None = None) -> list[str]:
+        """Return that a number was not worth asking for, by the limits of plans; without its error one person's."""
+        planned, domain = None if error is not None else _planned(self.effect), self.domain
+        error = noise_of(self.release) if error is None else error
+        if error is None or not math.isfinite(error):
             return []
         worth = worth_asking(error, domain.outcome_range, domain.outcome_sd, planned and planned.relative)
-        sds, of_range = (
-            error / (domain.outcome_sd or math.inf),
-            f"{error / domain.outcome_range:.0%} of the outcome's range",
-        )
-        share = f"{sds:.1f} standard deviations of the outcome" if sds else of_range
-        no = f"It is not worth asking at so many records: its error to expect is {share}."
+        whole, of = (domain.outcome_sd or domain.outcome_range), "standard deviation" if domain.outcome_sd else "range"
+        size = f"its error to expect is {error / whole:.0%} of the outcome's {of}"
+        no = f"It is not worth asking at so many records: {size}."
         serves = worth == SERVES and not self.of(BY_EFFECT)  # which say themselves how effects differ
         return _true({no: worth == "no", "At so many records one average effect serves as well.": serves})
 

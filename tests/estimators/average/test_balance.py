@@ -84,7 +84,19 @@ def test_a_treatment_by_a_rule_lies_beyond_every_overlap():
     age = torch.linspace(20, 90, 1_500).double()
     schema = TableSchema.of(Domain([18.0], [90.0], 0.0, 1.0, overlap=0.05))
     records = CausalData(age[:, None], (age >= 60).double(), 0 * age)
-    assert comparability(schema, records, 0 * age).beyond > 0.7
+    found = comparability(schema, records, torch.full_like(age, 0.05))
+    assert found.beyond > 0.7
+    assert found.at_clip == 1
+
+
+def test_what_is_kept_of_a_propensity_is_the_slope_of_its_log_odds():
+    x = torch.linspace(-1, 1, 1_000).double()
+    schema = TableSchema.of(Domain([-1.0], [1.0], 0.0, 1.0, overlap=0.05))
+    records = CausalData(x[:, None], (torch.arange(1_000) % 10 < 5 + 3 * x).double(), 0 * x)
+    whole = torch.as_tensor(comparability(schema, records, 0 * x + 0.5).propensity)
+    assert comparability(schema, records, (whole.logit() / 2).sigmoid()).kept == pytest.approx(0.5)
+    assert comparability(schema, records, 0 * x + 0.5).kept == pytest.approx(0)
+    assert comparability(schema, records, whole).at_clip == 0
 
 
 def test_levels_whose_records_all_got_one_treatment_are_named():

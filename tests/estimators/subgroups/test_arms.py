@@ -7,8 +7,8 @@ import torch
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.pages.reader import findings
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.verify.finding import findings
 
 FACTS = {
     "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from hydra.utils import get_class, instantiate
@@ -23,20 +23,14 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism, PlugIn
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.comparison import pehe
-from torchdpcate.evaluation.figures import effect_panels
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import PlugInSecondStage, RidgeSecondStage, SecondStage
-from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.figures import arm_panels, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import RELEASE_FILE
 from torchdpcate.release.release import EffectRelease
-from torchdpcate.release.subgroups import LEVEL
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
 
@@ -55,12 +49,12 @@ class Effects(TaskSpec):
             references={"pehe_plug_in": "plug-in", "pehe_nonprivate": "non-private"},
         ),
     )
-    numbers = ("effect_mean", "effect_least", "effect_most", "noise")
+    numbers = ("effect_mean", "effect_least", "effect_most", "noise", "moved")
+    also_shown: ClassVar = {"moved": "unreleased: difference from the fit without privacy, root mean square"}
     study: Study  # or a StreamedStudy, which has no records in memory
     learner: CATELearner
     release: EffectRelease
     mechanism: Mechanism
-    _curve: EffectRelease | None = None  # what answers at the points of the figure; None if that would cost more
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Fill in what the user left to the mechanism; see the class above."""
@@ -159,11 +153,9 @@ class Effects(TaskSpec):
         if self._of_queries:
             return learner.release_queries(self._queries, mechanism)
         if isinstance(mechanism, FunctionMechanism | Composed):
-            self._curve = learner.release_function(mechanism)
-            return self._curve
+            return learner.release_function(mechanism)
         service = learner.answer_online(self.folder / "curator" / "online", mechanism)
-        release, self._curve = service.release(self._queries), service.release(self._where.points(None))
-        return release
+        return service.release(self._queries)
 
     def results(self) -> dict[str, Any]:
         """Return effects and noise at the queries, and errors where the truth is known, as of generated data."""
@@ -176,6 +168,9 @@ class Effects(TaskSpec):
             noise |= {"effect_mean": mean, "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
+        if self.nonprivate is not None:
+            x = study.records.x if study.queries is None else study.queries
+            noise["moved"] = pehe(torch.as_tensor(self.nonprivate.nonprivate_effect(x)), release.effect_tensor(x))
         if study.effect is None:
             return noise
         truth, queries = study.effect, self._queries
@@ -200,26 +195,8 @@ class Effects(TaskSpec):
             self._site.link.finish(self.folder / "release" / RELEASE_FILE)
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
-        """Write how treated and controls compare; return that figure, and of the effect beside others if compared."""
-        figures = dict(write_arms(self))
-        if self.config.compare and self._curve is not None and not self._curve.arms:
-            figures["effect.png"] = partial(self._figure, self._curve)
-        return figures
-
-    def _figure(self, release: EffectRelease) -> Figure:
-        """Return the figure of the effect with its truth, without privacy, and of the head and nuisances."""
-        study, x = self.study, self._where.points(release)
-        (first,) = arm_panels(release, self._where, LEVEL)
-        truth = None if study.truth is None else study.truth(x)
-        others = {
-            "truth": None if truth is None else truth.numpy(),
-            "non-private": None if self.nonprivate is None else self.nonprivate.nonprivate_effect(x),
-        }
-        if not self._composed:
-            others["head without noise"] = self.learner.nonprivate_effect(x)
-            others["plug-in"] = self.learner.plug_in_effect(x)
-        known = {name: means(values, first.grid) for name, values in others.items() if values is not None}
-        return effect_panels([replace(first, band=None, others=known)], claim=release.privacy.claim)
+        """Write how treated and controls compare, and return those figures."""
+        return write_arms(self)
 
     def _second_stage(self, site: Site | None) -> SecondStage | AdaptiveSecondStage:
         """Return the second stage; that of a composition has nuisances of its own kind, and may be one of a site."""
@@ -265,8 +242,3 @@ class Effects(TaskSpec):
     def _queries(self) -> Tensor:
         assert self.study.queries is not None
         return self.study.queries
-
-    @cached_property
-    def _where(self) -> FigurePoints:
-        """Where the curator's figure is drawn, as the reader's."""
-        return FigurePoints(self.study.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +22,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
-from torchdpcate.evaluation.curator_figures import policy_figure
+from torchdpcate.evaluation.curator_figures import ESTIMATED, bars_figure
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import SCORING, PolicyRelease
 
@@ -115,16 +115,12 @@ class Policies(TaskSpec):
         table, folder = self._table, self.folder / "curator"
         with self.attempt(f"curator/{_TABLE_FILE}"), atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
             table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
-        figure = partial(
-            policy_figure,
-            table["policy"].tolist(),
-            table["value"].to_numpy(),
-            table["probability"].to_numpy(),
-            self._chosen,
-            regrets=table["regret"].to_numpy() if "regret" in table else None,
-            claim=self.release.privacy.claim,
-        )
-        return {"policies.png": figure}
+        best = table.sort_values("utility", ascending=False, kind="stable")
+        lost, released = (best["value"] - best["value"].iloc[0]).abs(), {self._chosen: "released: "}
+        rows = zip(best["policy"], lost, best.index, strict=True)
+        names = [f"{released.get(k, '')}{name}, {loss:.3g} lost" for name, loss, k in rows]
+        chances, label = (100 * best["probability"]).tolist(), "chance of being chosen, %"
+        return {"policies.png": lambda: bars_figure(names, chances, label, title=ESTIMATED)}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return the policy's name, where its scores came from, and how far it may be behind by chance."""

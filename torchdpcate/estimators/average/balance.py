@@ -56,6 +56,7 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
 
 
 _FITTED = 100_000  # records at most that the curator's propensity is fitted on
+_AT = 1e-9  # of a propensity: rounding
 _SHOWN = 0.05  # of the records beyond the overlap: less is not said
 
 
@@ -68,12 +69,14 @@ class Comparability:
         treated: Treatments, [n].
         overlap: As stated; None where the propensity is known.
         alike: Names of categorical covariates of which all records of each level got the same treatment.
+        used: The propensity that the release weights by, [n].
     """
 
     propensity: np.ndarray
     treated: np.ndarray
     overlap: float | None
     alike: tuple[str, ...]
+    used: np.ndarray
 
     @property
     def beyond(self) -> float:
@@ -81,6 +84,24 @@ class Comparability:
         if self.overlap is None:
             return 0.0
         return float(np.mean(np.minimum(self.propensity, 1 - self.propensity) < self.overlap))
+
+    @property
+    def at_clip(self) -> float:
+        """Share of the records whose propensity in use is at the stated overlap, where it is clipped; no trial's."""
+        assert self.overlap is not None
+        return float(np.mean(np.minimum(self.used, 1 - self.used) <= self.overlap + _AT))
+
+    @property
+    def kept(self) -> float:
+        r"""Slope of the log-odds in use on those without privacy, both clipped at the overlap; no trial's.
+
+        One if nothing of them is shrunk, nought if all of it is.
+        """
+        assert self.overlap is not None
+        clipped = (each.clip(self.overlap, 1 - self.overlap) for each in (self.used, self.propensity))
+        used, own = (np.log(each / (1 - each)) for each in clipped)
+        own = own - own.mean()
+        return float(own @ used / max(own @ own, _CONSTANT))
 
     def words(self) -> list[str]:
         """Return what is wrong, with its remedy, a sentence each; nothing where nothing is."""
@@ -107,7 +128,7 @@ def comparability(schema: TableSchema, records: CausalData, pi: Tensor) -> Compa
     Args:
         schema: Of the records.
         records: Of both arms; those of weight 0 are left out.
-        pi: Propensities [n], where they are known.
+        pi: Propensities [n], as they were used.
 
     Example:
         >>> x = torch.linspace(0, 1, 200).double()[:, None]
@@ -119,15 +140,15 @@ def comparability(schema: TableSchema, records: CausalData, pi: Tensor) -> Compa
     if records.weight is not None:  # those that count nothing may have no treatment
         there = records.weight.nonzero()[:, 0]
         records, pi = records.subset(there), pi[there]
-    domain, a = schema.domain, records.a.double().cpu()
+    domain, a, used = schema.domain, records.a.double().cpu(), pi.double().cpu().numpy()
     alike = tuple(
         covariate.name
         for covariate in schema.covariates
         if covariate.levels and _alike(records.x[:, list(schema.places[covariate.name])].double().cpu(), a)
     )
     if domain.known_propensity is not None:
-        return Comparability(pi.double().cpu().numpy(), a.numpy(), None, alike)
-    return Comparability(_fitted(domain.scale(records.x).double().cpu(), a), a.numpy(), domain.overlap, alike)
+        return Comparability(used, a.numpy(), None, alike, used)
+    return Comparability(_fitted(domain.scale(records.x).double().cpu(), a), a.numpy(), domain.overlap, alike, used)
 
 
 def _fitted(u: Tensor, a: Tensor) -> np.ndarray:

@@ -127,7 +127,42 @@ class BalancingPlan(AverageEffectPlan):
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
-        return stated_plan(release)
+        """See ``AverageEffectPlan``: by public facts and charges.
+
+        Raises:
+            InputError: There is no such plan; any other error of ``UNFIT`` means the same.
+        """
+        assert release.weights is not None
+        privacy, public, features = release.privacy, release.privacy.public, release.weights.features
+        estimand = make_estimand(str(public["estimand"]), release.domain.overlap)
+        balancing = {"balancing": True, "logistic": False}[public["loss"]]
+        low, high = map(as_number, public["outcome_bounds"])
+        if not 0 <= low < high <= 1:
+            raise InputError(f"({low:g}, {high:g}): no bounds of an outcome model")
+        block = next(block for block in privacy.blocks if block.name == RECORDS)
+        weights = BalancingLoss(estimand) if balancing else Logistic()
+        losses: dict[str, Loss] = {"weights": weights, OUTCOME_MODEL: CrossEntropy()}
+        purposes = {"weights": Purpose.WEIGHTS, OUTCOME_MODEL: Purpose.OUTCOME_MODEL}
+        fits, epsilons = [], {}
+        for k, (name, loss) in enumerate(losses.items()):
+            (charge,) = block.of(purposes[name])
+            own = {key.removeprefix(f"{name}_"): value for key, value in public.items() if key.startswith(f"{name}_")}
+            fits.append(ObjectiveFit.recompute(own, charge.event, loss, privacy.n, features))
+            assert isinstance(charge.event, PureEvent)
+            epsilons[(STAGE_ONE, OUTCOME_MODEL)[k]] = charge.event.epsilon
+        parts = BalancedDifference.parts
+        epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in parts if f"epsilon_{part}" in public}
+        left, slope = left_imbalance(fits[0].imbalance, estimand, balancing), as_number(public["slope_bound"])
+        if slope < 0 or (slope > 0 and not left):
+            raise InputError(f"slope_bound = {slope:g}: does not count")
+        return {
+            "features": features,
+            "balancing": balancing,
+            "propensity": fits[0],
+            "outcome": fits[1],
+            "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
+            "epsilons": epsilons,
+        }
 
     def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
         """See ``AverageEffectPlan``: with the weights and centres that were learnt."""
@@ -184,42 +219,3 @@ class BalancingPlan(AverageEffectPlan):
         size = planned_size(self.facts, prior.treated)
         moved = amplified * self.propensity.imbalance * prior.slope * math.sqrt(self.features.dimension) / size
         return min(moved, prior.confounding)
-
-
-def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
-    """Return the fields of the plan that a release's public facts and charges describe; each may be forged.
-
-    Raises:
-        InputError: There is none; any other error of ``UNFIT`` means the same.
-    """
-    assert release.weights is not None
-    privacy, public, features = release.privacy, release.privacy.public, release.weights.features
-    estimand = make_estimand(str(public["estimand"]), release.domain.overlap)
-    balancing = {"balancing": True, "logistic": False}[public["loss"]]
-    low, high = map(as_number, public["outcome_bounds"])
-    if not 0 <= low < high <= 1:
-        raise InputError(f"({low:g}, {high:g}): no bounds of an outcome model")
-    block = next(block for block in privacy.blocks if block.name == RECORDS)
-    weights = BalancingLoss(estimand) if balancing else Logistic()
-    losses: dict[str, Loss] = {"weights": weights, OUTCOME_MODEL: CrossEntropy()}
-    purposes = {"weights": Purpose.WEIGHTS, OUTCOME_MODEL: Purpose.OUTCOME_MODEL}
-    fits, epsilons = [], {}
-    for k, (name, loss) in enumerate(losses.items()):
-        (charge,) = block.of(purposes[name])
-        own = {key.removeprefix(f"{name}_"): value for key, value in public.items() if key.startswith(f"{name}_")}
-        fits.append(ObjectiveFit.recompute(own, charge.event, loss, privacy.n, features))
-        assert isinstance(charge.event, PureEvent)
-        epsilons[(STAGE_ONE, OUTCOME_MODEL)[k]] = charge.event.epsilon
-    parts = BalancedDifference.parts
-    epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in parts if f"epsilon_{part}" in public}
-    left, slope = left_imbalance(fits[0].imbalance, estimand, balancing), as_number(public["slope_bound"])
-    if slope < 0 or (slope > 0 and not left):
-        raise InputError(f"slope_bound = {slope:g}: does not count")
-    return {
-        "features": features,
-        "balancing": balancing,
-        "propensity": fits[0],
-        "outcome": fits[1],
-        "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
-        "epsilons": epsilons,
-    }

@@ -132,13 +132,8 @@ class PlannedError:
 
     def in_units(self, unit: float) -> "PlannedError":
         """Return that of outcomes scaled to [0, 1] in the outcome's units."""
-        return replace(
-            self,
-            noise=unit * self.noise,
-            nuisances=unit * self.nuisances,
-            sampling=unit * self.sampling,
-            range=unit * self.range,
-        )
+        parts = ("noise", "nuisances", "sampling", "range")
+        return replace(self, **{name: unit * getattr(self, name) for name in parts})
 
 
 def laplace(*scales: float) -> float:

@@ -244,10 +244,14 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""
         self._plan = self.plan(records.n)
-        self._learnt = self._plan.learn(records, self._first())
+        self._learnt = self._learnt_first(records)
         # a release states the settings of the fit, even if they are changed in between
         self.settings_ = self._plan.public() | self._plan.following(self._learnt)
         self._records = records
+
+    def _learnt_first(self, records: Any) -> Mapping[str, Tensor]:
+        """Pay for, and return, what comes before the estimate."""
+        return self._plan.learn(records, self._first())  # type: ignore[no-any-return]
 
     def _facts(self, n: int) -> dict[str, Any]:
         """Return what all plans of average effects are made of, for n records."""

@@ -64,7 +64,7 @@ class Head:
         n, target, threshold = block.s.shape[0], block.bounds.target, math.inf
         if isinstance(stage, LinearStage):
             problem = stage.problem
-            n, size, bound, target = problem.n, problem.design.shape[1], problem.weight_bound, problem.target_bound
+            n, size, bound, target = problem.n, problem.psi.shape[1], problem.weight_bound, problem.target_bound
             threshold = problem.threshold
         elif isinstance(stage, KernelStage):
             threshold = stage.loss.threshold

@@ -165,7 +165,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         plan, guarantee, public = self.plan_, self.plan_.guarantee(), self.plan_.public()
         session = self._session.charging([RECORDS], plan.queries["sums"].charge)
         answers = {"sums": plan.ask("sums", session, self._sums)}
-        return plan.conclude(answers, self._statement_of(plan, guarantee, public, session.entries))
+        self._own = session.entries
+        return plan.conclude(answers, self._statement_of(plan, guarantee, public, self._own))
 
     def nonprivate_effects(self) -> CellEffects:
         """Return the effects without noise in their sums. The curator's, never to be published.

@@ -1,0 +1,280 @@
+"""What cells hold beside numbers and declared words, read alike from every kind of file and table."""
+
+import gzip
+import importlib
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from torch import Tensor
+
+from torchdpcate import AverageEffect, PrivacyBudget
+from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
+from torchdpcate.data.censoring import Censoring
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
+from torchdpcate.errors import InputError
+
+polars, pyreadstat = (importlib.import_module(name) if find_spec(name) else None for name in ("polars", "pyreadstat"))
+FACTS = {
+    "treatment": {"name": "arm", "categories": ["no", "yes"], "missing": "drop"},
+    "outcome": {"name": "like", "scores": {"none": 0, "mild": 1, "severe": 2}, "missing": "drop", "kind": "continuous"},
+    "covariates": {
+        "age": {"low": 18, "high": 90, "words": {"> 89": 90, "88": 20}},
+        "sex": {"categories": ["f", "m"], "missing": "indicator", "words": {"F": "f"}},
+        "seen": {"kind": "date", "low": "2015-01-01", "high": "2015-12-31", "format": "%d%m%Y"},
+    },
+}
+CELLS = {
+    "arm": ["no ", "yes", " no", "yes", "  "],
+    "like": ["none", " mild", "severe", "", "2"],
+    "age": ["20", " > 89", "88", "30.0", "40"],
+    "sex": ["f  ", "m", "   ", "F", ""],
+    "seen": ["01012015", "03012015 ", "02012015", "01012015", "04012015"],
+}
+X = [[20.0, 1, 0, 0, 0], [90, 0, 1, 0, 2], [20, 0, 0, 1, 1], [30, 1, 0, 0, 0], [40, 0, 0, 1, 3]]
+SCHEMA = TableSchema.from_dict(FACTS)
+FRAME = pd.DataFrame(CELLS)
+
+
+def files(folder) -> list:
+    """Return the same cells in all kinds of files that are written here."""
+    made = [folder / name for name in ("t.csv", "t.csv.gz", "t.parquet", "t.dta")]
+    units = "Arm,Liking,years,,DDMMYYYY\n"
+    text = FRAME.to_csv(index=False).replace("\n", f"\n{units}", 1)
+    made[0].write_text(text)
+    made[1].write_bytes(gzip.compress(text.encode()))
+    FRAME.to_parquet(made[2])
+    FRAME.to_stata(made[3], write_index=False)
+    if pyreadstat is not None:
+        made.append(folder / "t.sav")
+        pyreadstat.write_sav(FRAME, str(made[4]))
+    return made
+
+
+def test_every_kind_of_file_is_read_alike(tmp_path) -> None:
+    for file in files(tmp_path):
+        form = {"skip_after_header": 1} if ".csv" in file.name else {}
+        table = Table(file, SCHEMA, **form)
+        streamed = TableStream(file, SCHEMA, batch_rows=2, form=table._form)
+        batches = list(streamed)
+        for found in (table.load().records, batches):
+            parts = found if isinstance(found, list) else [found]
+            x, y, v = (torch.cat([getattr(part, name) for part in parts]).tolist() for name in ("x", "y", "weight"))
+            assert (x, y, v) == (X, [0, 1, 2, 0, 2], [1, 1, 1, 0, 0]), file.name
+    known, which = SCHEMA.encode_known(FRAME.assign(age=["20", "?", "88", "91", "> 89"]))
+    assert (known[:, 0].tolist(), which.tolist()) == ([20, 20, 90], [True, False, True, False, True])
+
+
+def test_frames_and_columns_are_read_alike(monkeypatch) -> None:
+    tables = [
+        (FRAME, FRAME["arm"], FRAME["like"]),
+        (FRAME.astype("string"), FRAME["arm"].astype("string"), FRAME["like"].astype("category")),
+        (pa.table(CELLS), pa.array(CELLS["arm"]), CELLS["like"]),
+        (SimpleNamespace(compute=lambda: FRAME), FRAME["arm"], FRAME["like"]),
+    ]
+    if polars is not None:
+        own = polars.from_pandas(FRAME)
+        tables += [(own, own["arm"], own["like"]), (own.lazy(), own["arm"], own.select("like"))]
+    with pytest.raises(InputError, match="Y is lazy; collect the table once"):
+        AverageEffect(SCHEMA, None).fit(FRAME, FRAME["arm"], SimpleNamespace(collect=lambda: FRAME["like"]))
+    found = []
+    monkeypatch.setattr(
+        "torchdpcate.estimators.base.checked_records", lambda *given: found.append(checked_records(*given))
+    )
+    for X_, A, Y in tables:
+        with pytest.raises(AttributeError):  # of None, in the place of records
+            AverageEffect(SCHEMA, None).fit(X_, A, Y)
+    for records in found:
+        assert (records.x.tolist(), records.y.tolist(), records.weight.tolist()) == (
+            X,
+            [0, 1, 2, 0, 2],
+            [1, 1, 1, 0, 0],
+        )
+    assert len(found) == len(tables)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "Int64", "Float64", "bool[pyarrow]", "double[pyarrow]", "string", object])
+def test_missing_values_of_every_type_have_one_line(kind) -> None:
+    unit = {"low": 0, "high": 1}
+    facts = {"treatment": "a", "outcome": {"name": "y", "kind": "binary", **unit}, "covariates": {"x": unit}}
+    column = pd.Series(["1", "0"] if kind == "string" else [1, 0], dtype=kind if kind == "string" else "Int64")
+    column = pd.concat([column.astype(kind), pd.Series([None], dtype=kind)], ignore_index=True)
+    whole, line = (
+        pd.Series([0, 1, 1]),
+        "1 missing or infinite value; say in the domain file how they are taken: missing",
+    )
+    frame, schema = pd.DataFrame({"x": [0.5, 0.2, 0.1]}), TableSchema.from_dict(facts)
+    for what, given in {"treatment": (column, whole), "outcome": (whole, column)}.items():
+        with pytest.raises(InputError, match=f"^{what} has {line}"):
+            AverageEffect(schema, PrivacyBudget(1.0, 1e-5)).fit(frame, *given)
+    follow_up = {"time": "t", "event": "d", "horizon": 9}
+    by_horizon = TableSchema.from_dict({**facts, "outcome": follow_up})
+    with pytest.raises(InputError, match="column 'd' has 1 missing value; say in the domain file how they are taken"):
+        checked_records(by_horizon, frame, whole, pd.DataFrame({"t": [1, 2, 3], "d": column}), None)
+    dropped = TableSchema.from_dict({**facts, "outcome": {**follow_up, "missing": "drop"}})
+    found = checked_records(dropped, frame, whole, pd.DataFrame({"t": [1, 2, 3], "d": column}), None)
+    assert found.weight.tolist() == [1.0, 1.0, 0.0]
+
+
+def test_codes_of_missing_values_hold_for_columns_too() -> None:
+    unit, frame = {"low": 0, "high": 9}, pd.DataFrame({"x": [0.5] * 4})
+    facts = {"treatment": {"name": "a", "missing": "drop"}, "outcome": {"name": "y", "missing": "drop", **unit}}
+    schema = TableSchema.from_dict({**facts, "covariates": {"x": unit}, "codes": [-99]}).handling("clip")
+    for kind in (list, np.array, pd.Series):
+        found = checked_records(
+            schema, frame, schema.labels(kind([0, 1, 1, -99])), schema.outcomes(kind([5, -99, 3, 4])), None
+        )
+        assert (found.weight.tolist(), found.clipped.moved) == ([1.0, 0.0, 1.0, 0.0], {})
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "words"),
+    [
+        (
+            "age",
+            ["20", "<15.0", "> 99"],
+            "has 2 non-numeric values, all of them a sign and a number; say what such cells",
+        ),
+        ("age", ["20", "90+", "old"], "has 2 non-numeric values, 1 of them a sign and a number; a number has"),
+        ("sex", ["f", "M", "x"], r"has 2 values outside .* \['f', 'm'\]; 1 of them by capital letters alone: say what"),
+        ("seen", ["01022015", "2015-02-01", "9"], "has 2 values that are no dates as declared; give low and high as"),
+        ("arm", ["no", "YES", "NO"], "has 2 values outside .*; 2 of them by capital letters alone: say what such"),
+    ],
+)
+def test_other_cells_are_refused_and_not_shown(column, cells, words) -> None:
+    frame = FRAME.iloc[:3].assign(**{column: cells})
+    with pytest.raises(InputError, match=f"column '{column}' {words}") as caught:
+        (SCHEMA.encode_treatment if column == "arm" else SCHEMA.encode)(frame)
+    assert not any(cell in str(caught.value) for cell in cells[1:] if len(cell) > 1)
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"low": 0, "high": 9, "words": {"nan": 9}}, "a code in covariate 'x' is nan; give a finite number"),
+        ({"low": 0, "high": 9, "words": {"old": "z"}}, "words of covariate 'x' is 'z'; give a number"),
+        ({"low": 0, "high": 9, "words": [9]}, r"words of covariate 'x' are \[9\]; give what each stands for"),
+        ({"categories": ["a", "b"], "words": {"c": "d"}}, r"'c' is 'd'; give one of \['a', 'b'\]"),
+        ({"categories": ["a", "b"], "words": {"a": "b"}}, "codes of 'x' hold 'a', a category"),
+        ({"categories": {"a": 0, "b": 1}}, "write a list; of an outcome with an order give scores:"),
+        ({"scores": {"a": 1}, "low": 0}, "give each word its number, without low, high and words"),
+        ({"kind": "date", "low": "2015-01-01", "high": "2016-01-01", "format": "%d.%m"}, "give it with %d, %m and %Y"),
+    ],
+)
+def test_what_no_cell_stands_for_is_refused(entries, words) -> None:
+    with pytest.raises(InputError, match=words):
+        TableSchema.from_dict({**FACTS, "covariates": {"x": entries}})
+
+
+def test_such_a_schema_travels() -> None:
+    assert TableSchema.from_dict(SCHEMA.to_dict()) == SCHEMA
+    levels = {"name": "like", "categories": ["none", "mild", "severe", "dead"], "success": ["dead", "severe"]}
+    several = TableSchema.from_dict({**FACTS, "outcome": levels})
+    assert TableSchema.from_dict(several.to_dict()) == several
+    assert several.outcomes(["dead", "mild", "severe "]).tolist() == [1.0, 0.0, 1.0]
+    with pytest.raises(InputError, match="choose one or some of its categories"):
+        TableSchema.from_dict({**FACTS, "outcome": {**levels, "success": levels["categories"]}})
+
+
+def test_a_row_of_labels_is_told(tmp_path) -> None:
+    file = tmp_path / "t.csv"
+    facts = {
+        "treatment": "a",
+        "outcome": {"name": "y", "low": 0, "high": 9},
+        "covariates": {"x": {"low": 0, "high": 9}},
+    }
+    file.write_text("a,y,x\nArm,Outcome,years\n0,1,2\n1,2,3\n")
+    for read in (lambda: Table(file, facts).load(), lambda: TableStream(file, facts)):
+        with pytest.raises(
+            InputError, match=r"all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
+        ):
+            read()
+    assert Table(file, facts, skip_after_header=1).load().records.y.tolist() == [1.0, 2.0]
+    file.write_text("a,y,x\nArm,Outcome,years\n0,1,?\n1,2,3\n")
+    with pytest.raises(InputError, match="3 columns are not as the domain file says:"):
+        Table(file, facts).load()
+
+
+def test_names_that_differ_by_case_are_told() -> None:
+    with pytest.raises(InputError, match=r"column 'age' is missing \(and 2 others\); 'AGE' is there"):
+        checked_records(SCHEMA, FRAME.rename(columns=str.upper), [0, 1, 0, 1, 0], [0] * 5, None)
+
+
+def test_a_line_that_is_too_long_is_refused_in_our_words(tmp_path) -> None:
+    file, facts = tmp_path / "t.csv", {**FACTS, "covariates": {"x": {"low": 0, "high": 9}}}
+    for text in (",".join(f"x{place}" for place in range(200_000)) + "\n", "arm,like,x\n" + "1," * 2_000_000):
+        file.write_text(text)
+        with pytest.raises(InputError, match="is empty, or one is longer than 1,048,576 bytes; leave columns out"):
+            Table(file, facts).load()
+
+
+TIMES, CODES = [3.0, 4.0, 5.0, 6.0, 12.0, 12.0], [0, 1, 2, 1, 2, 0]
+EVENTS = [
+    {"name": "s", "success": 1, "censored": 0},
+    {"name": "s", "categories": [0, 1, 2], "success": [1], "censored": 0},
+    {"name": "w", "success": "relapse", "censored": "end"},
+]
+
+
+def by_horizon(event, **facts) -> TableSchema:
+    outcome = {"time": "t", "event": event, "horizon": 10, "kind": "event_by_horizon", **facts}
+    return TableSchema.from_dict({**FACTS, "treatment": "a", "outcome": outcome})
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_competing_events_never_have_it_and_are_known(event, tmp_path) -> None:
+    frame = FRAME.iloc[[0, 1, 2, 3, 4, 0]].assign(a=[0, 1] * 3, t=TIMES, s=CODES)
+    frame["w"] = np.array(["end ", "relapse", "death"])[frame["s"]]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for kind, y in {"event_by_horizon": [0, 1, 0, 1, 0, 0], "restricted_mean": [3, 4, 5, 6, 10, 10]}.items():
+        schema = by_horizon(event, kind=kind)
+        censoring = schema.domain.censoring
+        assert TableSchema.from_dict(schema.to_dict()) == schema
+        assert "competes" in (censoring.words if kind == "event_by_horizon" else censoring.event_words)
+        own = frame[list(censoring.columns)]
+        given = own, own.to_numpy(), torch.tensor([TIMES, CODES], dtype=torch.float64).T
+        found = [checked_records(schema, frame, frame["a"], Y, None) for Y in given]
+        for records in (Table(tmp_path / "t.csv", schema).load().records, *found):
+            assert (records.y.tolist(), records.follow_up[:, 1].tolist()) == (y, [0, 1, 2, 1, 0, 0])
+            assert censoring.observed(records.follow_up).tolist() == [False, *[True] * 5]
+
+
+def test_a_competing_event_is_no_censoring() -> None:
+    frame = pd.DataFrame({"t": TIMES, "s": CODES})
+    for event in ("s", {"name": "s", "categories": [0, 1]}):
+        with pytest.raises(
+            InputError, match=r"has 2 values outside .* a competing event is no censoring: give a column"
+        ):
+            by_horizon(event).encode_follow_up(frame)
+    for wrong in ({"success": 1}, {"categories": [0, 1, 2]}, {"categories": 2}):
+        with pytest.raises(InputError, match="a competing event is no censoring; give a column"):
+            by_horizon({"name": "s", **wrong})
+    for wrong in ({"success": 1, "censored": 1}, {"success": 1, "censored": 0, "categories": [1, 2]}):
+        with pytest.raises(InputError, match=r"list two or more, each once|without"):
+            by_horizon({"name": "s", **wrong})
+
+
+def test_the_chance_of_an_event_is_right_where_others_compete() -> None:
+    """By the curve of censoring without noise: the chance 1 - exp(-2 / 2) over two, where both have the rate 1/2."""
+    random, n = torch.Generator().manual_seed(0), 200_000
+    event, other, end = (torch.empty(n).exponential_(rate, generator=random).double() for rate in (0.5, 0.5, 0.3))
+    time = torch.stack([event, other, end]).amin(0)
+    code = torch.where(time == end, 0.0, torch.where(time == event, 1.0, 2.0))
+    outcome = Censoring("t", "s", 2.0, "event_by_horizon", bins=40, by_arm=False, levels=(), floor=0.05)
+
+    def chance(code: Tensor) -> float:
+        follow_up = outcome.within(torch.stack([time, code], 1))
+        records = CausalData(time[:, None], 0 * time, outcome.outcome(follow_up), follow_up=follow_up)
+        weighed = CountedByFollowUp(outcome, FollowUpCells(outcome)(records))(records)
+        return float((weighed.weight * records.y).sum() / weighed.weight.sum())
+
+    assert chance(code) == pytest.approx((1 - np.exp(-2)) / 2, abs=0.01)
+    assert chance(code.where(code < 2, 0.0)) > 0.6  # others taken for censoring: the net risk, 1 - exp(-1)
