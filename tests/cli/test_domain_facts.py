@@ -123,7 +123,7 @@ def test_a_public_trial_has_its_restricted_means(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_average_of_a_cluster_trial_counts_the_clusters(here, capsys):
+def test_an_average_counts_clusters_and_pairs(here, capsys):
     rng = np.random.default_rng(0)
     school = np.repeat(np.arange(60), 20)
     treat = (np.arange(60) % 2)[school]
@@ -140,6 +140,13 @@ def test_an_average_of_a_cluster_trial_counts_the_clusters(here, capsys):
     capsys.readouterr()
     assert main(["train", *MEANS]) == 2
     assert "an interval must count clusters" in one_line(capsys)
+    eyes = {"school": np.arange(1200) // 2, "treat": np.arange(1200) % 2, "pay": pay - treat + np.arange(1200) % 2}
+    table(1200).assign(black=0, **eyes).to_csv("people.csv", index=False)
+    redomained(propensity=0.5, assignment={"pairs": "school"})
+    assert main(["train", *MEANS, "run_dir=pairs"]) == 0
+    (low, high), release = load_release("pairs").interval()[0], load_release("pairs")
+    assert low < 1 < high
+    assert (release.privacy.n, release.privacy.claim.endswith("replace-one person")) == (600, True)
 
 
 COVARIATES = {

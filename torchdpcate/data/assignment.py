@@ -301,25 +301,23 @@ def assignment_of(entry: Any, propensity: Any) -> Cluster | Pairs | None:
     """Return how a domain file says that treatment was given; None of records that got it one by one.
 
     Args:
-        entry: A word, ``randomised`` or ``cohort``, a mapping, or None.
+        entry: A word, ``randomised`` or ``cohort``, or a mapping.
         propensity: What the file has of it.
 
     Raises:
         InputError: No such design, one that no release here could answer, or a propensity that is not its own.
     """
-    if entry is None:
-        return None
     if entry in ("randomised", "cohort"):
         if (entry == "cohort") == (propensity is None):
             return None
         more = "state propensity:, the share that it treats" if propensity is None else "leave propensity: out"
         raise InputError(f"assignment is {entry}; {more}")
-    given = dict(entry) if isinstance(entry, Mapping) else {str(entry): None}
-    kind = next(iter(given.keys() & {"clusters", "pairs", "crossover", *REFUSED}), None)
-    if kind is None:
-        raise InputError(f"assignment is {entry!r}; give randomised, cohort, {_ONE}")
+    given = dict(entry) if isinstance(entry, Mapping) else dict.fromkeys(REFUSED.keys() & {str(entry)})
+    kind = next(iter(given.keys() & {"clusters", "pairs", "crossover", *REFUSED}), "")
     if kind in REFUSED:
         raise InputError(f"assignment by {kind}: {REFUSED[kind]}")
+    if given.get(kind) is None:
+        raise InputError(f"assignment is {entry!r}; give randomised, cohort, {_ONE}")
     if kind == "clusters":
         return Cluster.of(check_entries(given, "assignment", {kind}, set())[kind])
     check_entries(given, "assignment", {kind, "period"} if kind == "crossover" else {kind}, {"most"})

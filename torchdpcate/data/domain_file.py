@@ -89,6 +89,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     )
     check_count(len(covariates))
     treatment, order = _treatment(entries["treatment"], codes)
+    given = entries.get("assignment")
     domain = _domain(_in_this_order(entries, treatment["arms"], order), covariates, outcome)
     return {
         **treatment,
@@ -101,7 +102,9 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_codes": _codes("outcome", outcome, codes, levels),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
-        "assignment": assignment_of(entries.get("assignment"), entries.get("propensity")),
+        "assignment": assignment_of(entries["assignment"], entries.get("propensity"))
+        if "assignment" in entries
+        else None,
         "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
         "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
     }

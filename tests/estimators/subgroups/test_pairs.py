@@ -185,7 +185,7 @@ def test_levels_that_differ_in_a_pair_have_no_mean():
     [
         ({"assignment": {"rule": "age >= 60"}}, "nobody with the same covariates got the other arm.*regression disco"),
         ({"assignment": {"stepped_wedge": "ward", "period": "m"}}, "a cluster is in both arms, in periods that differ"),
-        ({"assignment": "drawn"}, "assignment is 'drawn'; give randomised, cohort, {clusters"),
+        ({"assignment": "pairs"}, "assignment is 'pairs'; give randomised, cohort, {clusters"),
         ({"assignment": "randomised", "propensity": None}, "assignment is randomised; state propensity"),
         ({"assignment": "cohort"}, "assignment is cohort; leave propensity: out"),
         ({"propensity": 0.4}, "one of each pair is treated: give propensity: 0.5, or leave it out"),
@@ -205,13 +205,10 @@ def test_designs_that_are_not_done_are_refused_in_one_line(entries, words):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("word", ["randomised", "cohort"])
-def test_a_word_says_what_the_propensity_says(word):
-    facts = {key: fact for key, fact in FACTS.items() if word == "randomised" or key != "propensity"}
-    assert TableSchema.from_dict(facts | {"assignment": word}) == TableSchema.from_dict(facts)
-
-
-def test_what_needs_records_refuses_pairs():
+def test_words_say_what_the_propensity_says_and_what_needs_records_refuses_pairs():
+    cohort = {key: fact for key, fact in FACTS.items() if key != "propensity"}
+    for word, facts in (("randomised", FACTS), ("cohort", cohort)):
+        assert TableSchema.from_dict(facts | {"assignment": word}) == TableSchema.from_dict(facts)
     with pytest.raises(InputError, match=r"pairs \(pair\) have differences, and RLearner needs records; task=average"):
         RLearner(TableSchema.from_dict(PAIRED), PrivacyBudget(1.0, 1e-5)).expected_noise(100)
 

@@ -58,6 +58,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     It is of trials with delta = 0, of K arms, of clusters and of pairs; else ``AverageEffect`` has lines of subgroups.
 
+    Of pairs of which one record is treated (``Pairs``) a record is a pair, and the effect the mean of its differences.
+
     Of K arms, in a trial, each but the first is compared with the first, the reference: K - 1 effects a cell.
     Cells of one partition are disjoint, and a record is in one arm, so that any number of cells and arms cost as much
     as one.
