@@ -141,7 +141,7 @@ def test_an_average_counts_clusters_and_pairs(here, capsys):
     assert main(["train", *MEANS]) == 2
     assert "an interval must count clusters" in one_line(capsys)
     eyes = {"school": np.arange(1200) // 2, "treat": np.arange(1200) % 2, "pay": pay - treat + np.arange(1200) % 2}
-    table(1200).assign(black=0, **eyes).to_csv("people.csv", index=False)
+    table(1200).assign(black=0, site="a", **eyes).to_csv("people.csv", index=False)
     redomained(propensity=0.5, assignment={"pairs": "school"})
     assert main(["train", *MEANS, "run_dir=pairs"]) == 0
     (low, high), release = load_release("pairs").interval()[0], load_release("pairs")

@@ -102,9 +102,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_codes": _codes("outcome", outcome, codes, levels),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
-        "assignment": assignment_of(entries["assignment"], entries.get("propensity"))
-        if "assignment" in entries
-        else None,
+        "assignment": assignment_of(given, entries.get("propensity")) if given else None,
         "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
         "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
     }
