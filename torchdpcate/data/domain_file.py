@@ -102,7 +102,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_codes": _codes("outcome", outcome, codes, levels),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
-        "assignment": assignment_of(given, entries.get("propensity")) if given else None,
+        "assignment": None if given is None else assignment_of(given, entries.get("propensity")),
         "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
         "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
     }
