@@ -200,6 +200,6 @@ def test_more_than_two_arms_of_a_cohort_have_a_line_each(here, capsys):
         middle, half = cell["estimate"], (cell["high"] - cell["low"]) / 2
         assert abs(middle - truth) < 2 * half < 0.6  # four standard errors; unadjusted they are .5 off
         assert cell["cell"] in said
-    assert "no unmeasured cause" in " ".join(said.split())
+    assert "Nothing unmeasured drives both treatment and outcome." in " ".join(said.split())
     assert main([*run, "privacy.delta=1e-5", "effect.estimand=ATO", "run_dir=s"]) == 2
     assert "estimand = 'ATO': of more than two arms" in one_line(capsys)

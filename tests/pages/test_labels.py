@@ -136,8 +136,8 @@ def test_no_raw_name_is_shown(name, tmp_path, capsys):
 
 def test_cells_and_policies_are_called_by_labels_and_found_by_names():
     release = made("composed")
-    assert "sex = women, age at entry >= 50" in release.line_table()["cell"].tolist()
-    assert "q_sex = 2, q_age >= 50" in release.lines.cells
+    assert "sex = women, age at entry >= 50" in release.lines()["line"].tolist()
+    assert "q_sex = 2, q_age >= 50" in release.averages.cells
     cells = made("subgroups")
     assert [title for title in cells.titles if "missing" in title] == [
         "sex = men, age at entry missing",
@@ -145,7 +145,8 @@ def test_cells_and_policies_are_called_by_labels_and_found_by_names():
     ]
     assert len(cells.contrast("q_site = q_n", "q_site = q_s")) == 3
     assert made("subgroups, three arms").titles[0] == "sex = men, age at entry < 50: much instead of no drug"
-    assert set(made("subgroups, three arms").table()["arm"]) == {"q_hi", "q_lo"}
+    names = made("subgroups, three arms").lines().index
+    assert {name.split(": ")[1] for name in names} == {f"{arm} instead of q_no" for arm in ("q_hi", "q_lo")}
     assert made("policy").title != made("policy").name
 
 

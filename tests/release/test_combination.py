@@ -53,8 +53,8 @@ def dense(y: np.ndarray, v: np.ndarray, common: np.ndarray, tau2: float) -> tupl
 
 def known(site: Release, name: str) -> tuple[float, float, float, float]:
     """Return a site's estimate of a line, its variance, its deviation by nuisances, and what is released of it."""
-    if site.kind == "average_effect":
-        return *site.main.moments(), 0.0, site.estimate
+    if site.kind == "lines":
+        return *site.main.moments(), 0.0, site.estimate[0]
     if site.averages is None:
         return site.law.average, site.law.average_variance, 0.0, site.average_effect
     parts, value = site.averages.variances[site.averages.place(name)].tolist(), site.averages.estimate(name)

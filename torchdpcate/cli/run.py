@@ -547,11 +547,12 @@ def ending(task: TaskSpec) -> str:
         task: With its release.
     """
     release, planned = task.release, task.planned
-    sentences = answer(release)
+    sentences, rests_on = answer(release)
     if planned.relative is not None and planned.relative > 1.001:  # which a composition's never is
         alone = f"about {shown(planned.value / planned.relative)} instead of {shown(planned.value)}"
         sentences.append(f"One private number for all would err less: {alone}, if effects vary as little as planned.")
-    found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(sentences)]
+    said = {"finding": sentences, "rests on": rests_on}
+    found = [("" if place else what, words) for what, some in said.items() for place, words in enumerate(some)]
     claim, then, commands = release.privacy.claim, "the page for readers, and your signature:", _NEXT
     if not release.privacy.claims:
         answers = release.function is not None or release.decision is not None

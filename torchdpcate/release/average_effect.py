@@ -208,7 +208,7 @@ class LinesRelease(Release):
             >>> [row["line"] for row in found["lines"]], found["noise_dominated"]
             (['x0 < 0.5', 'x0 >= 0.5'], 0)
         """
-        lines, reference = self.required_lines, {"reference": self.schema.reference} if self.arms else {}
+        lines, reference = self.required_lines, {"reference": self.schema.arm_labels[0]} if self.arms else {}
         dominated = {"interval_level": LEVEL, "noise_dominated": sum(lines.dominated)}
         return {"lines": lines.rows(), **dominated, **reference, STATED_AS: self.assumptions}
 

@@ -62,8 +62,8 @@ def combine(releases: Sequence[Release], names: Sequence[str], between: str = RA
     Example:
         >>> from torchdpcate.release.average_effect import _example
         >>> found = combine([_example(), _example(0.35)], ["north", "south"], "fixed")
-        >>> found.lines().round(3).iloc[-1][["line", "estimate", "low", "high"]].tolist()
-        ['all sites', 0.3, 0.231, 0.369]
+        >>> found.lines().round(3).loc[:, "estimate":"high"].to_numpy()[-1].tolist()
+        [0.3, 0.231, 0.369]
     """
     if len(names) == len(releases):
         names, releases = _flat(names, releases)

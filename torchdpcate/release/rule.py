@@ -266,7 +266,7 @@ class PolicyRelease(DecisionRelease):
             >>> _policy_example().summary()
             {'policy': 'x0 > 0.5'}
         """
-        return {"policy": self.name}
+        return {"policy": self.title}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return nothing: the policy is public, and stated by ``facts``."""

@@ -110,13 +110,14 @@ def findings(release: Release, reference: Tensor | None = None) -> list[str]:
     return [words for _, sentences in Findings.of(release, reference).sections() for words in sentences]
 
 
-def answer(release: Release) -> list[str]:
-    """Return the head of a release's ``Findings``, without the rest.
+def answer(release: Release) -> tuple[list[str], list[str]]:
+    """Return the head of a release's ``Findings`` and what it rests on, without the rest.
 
     Args:
         release: Any release.
     """
-    return _Said(release, population(release)).head()
+    said = _Said(release, population(release))
+    return said.head(), said.rests_on()
 
 
 def population(release: Release) -> Tensor:
