@@ -166,11 +166,11 @@ def _said(value: Any) -> str:
 def schema_of(releases: Sequence[Release]) -> TableSchema:
     """Return the schema of a combination: the first one's, with the covariates of all and the least overlap.
 
-    A known propensity is the combination's where it is that of all sites.
+    A known propensity and an assignment are the combination's where they are those of all sites.
     """
     each = [release.schema.to_dict() for release in releases]
     shared = ["treatment", "outcome", "out_of_bounds"]
-    shared += ["propensity"] * all(one.get("propensity") == each[0].get("propensity") for one in each)
+    shared += [key for key in ("propensity", "assignment") if all(one.get(key) == each[0].get(key) for one in each)]
     facts = {name: each[0][name] for name in shared if name in each[0]}
     covariates = {name: entry for one in reversed(each) for name, entry in one["covariates"].items()}
     order = dict.fromkeys(name for one in each for name in one["covariates"])

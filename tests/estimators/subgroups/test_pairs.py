@@ -13,8 +13,10 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import record_numbers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE
+from torchdpcate.release.combination import combine
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.finding import Findings
 
 FACTS = {
     "treatment": "treat",
@@ -219,8 +221,12 @@ def test_two_eyes_of_a_person_give_the_difference_of_mcnemar():
     frail, treat = np.repeat(rng.normal(0, 0.15, 197), 2), np.tile([0, 1], 197)
     lost = rng.random(394) < (0.5 - 0.2 * treat + frail).clip(0, 1)
     frame = table(197).sort_values(["pair", "treat"]).assign(score=np.where(lost, "lost", "kept"))
-    release = fitted(frame, PAIRED | {"outcome": {"name": "score", "categories": ["kept", "lost"]}}).release()
+    eyes = PAIRED | {"outcome": {"name": "score", "categories": ["kept", "lost"]}}
+    release, second = (fitted(frame, eyes).release() for _ in range(2))
     more, less = ((lost[1::2] > lost[::2]).sum(), (lost[1::2] < lost[::2]).sum())
     error = np.sqrt(more + less - (more - less) ** 2 / 197) / 197
     assert release.estimate[0] == pytest.approx((more - less) / 197, abs=1e-3)
     assert release.effects.gaussian.item() == pytest.approx(error, rel=0.01)
+    both = combine([release, second], ["a", "b"])
+    assert both.schema.assignment == release.schema.assignment
+    assert any("In each pair it was drawn who is treated" in words for words in Findings.of(both).rests_on)
