@@ -14,7 +14,7 @@ from torchdpcate.privacy.noise import NoiseSource
 BUDGET = PrivacyBudget(1.0, 1e-5)
 NEAR = {  # the largest ratio that 500 draws of each dataset show at least, of epsilon = 1
     **dict.fromkeys(("balanced_difference", "clipped_scores"), 0.99999),
-    **dict.fromkeys(("subgroups", "policy_selector"), 0.98),
+    **dict.fromkeys(("subgroups", "subgroups_pairs", "policy_selector"), 0.98),
     **dict.fromkeys(("objective_box", "objective_gamma", "output_gamma", "cube", "k_norm"), 0.95),
     **dict.fromkeys(("outcome_weighted_learner", "two_stage_rule", "private_propensity"), 0.95),
     **dict.fromkeys(("composed_pure_effect", "pure_effect_rule", "effect_sums"), 0.95),
@@ -27,7 +27,7 @@ FOUND = {  # what the attack's bound shows at least
     **dict.fromkeys(("outcome_weighted_learner", "two_stage_rule"), 0.5),
     "balancing_objective": 0.7,
     "clipped_scores": 0.8,
-    "subgroups": 0.3,
+    **dict.fromkeys(("subgroups", "subgroups_pairs"), 0.3),
     "subgroups_gaussian": 0.2,
 }
 
