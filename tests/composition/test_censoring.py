@@ -10,12 +10,18 @@ import torch
 
 from tests.verify.words import check_words
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve, curve_errors
+from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
 from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
 from torchdpcate.composition.lines import line_clip
 from torchdpcate.composition.planned import lost_of, planned_line
 from torchdpcate.composition.regressions import residuals
-from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring
+from torchdpcate.data.censoring import (
+    EVENT_BY_HORIZON,
+    RESTRICTED_MEAN,
+    Censoring,
+    censoring_curve,
+    curve_errors,
+)
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import MissingError

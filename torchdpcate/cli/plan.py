@@ -389,7 +389,8 @@ def counted(domain: Domain, n: int) -> Iterator[str]:
     if domain.censoring is not None:
         found = domain.censoring.expected_weight
         yield (
-            "the curve of censoring takes five per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon); "
+            "the curve of censoring takes five per cent of the budget of a composition (mu^2; with delta = 0 ten per "
+            "cent of epsilon), and thirty of that of sums in cells; "
             f"if the least of it is {found:.2g}, between the floor and one, it makes all other noise {1 / found:.3g} "
             f"times as large, and {1 / domain.censoring.floor:.3g} times if it is at the floor"
         )

@@ -36,7 +36,7 @@ MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyS
 """Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 WEIGHED = "records may have weights in task=cate, rule, average_effect and subgroups with their default learners"
 """What takes records that do not all count alike."""
-CENSORED = "task=cate, rule, average_effect and subgroups do, by one composition: with delta > 0 but for cate and rule"
+CENSORED = "task=cate, rule, subgroups (also subgroups=everybody) and, with delta > 0, average_effect do"
 """What takes outcomes that may be censored."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 

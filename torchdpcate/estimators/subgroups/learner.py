@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import CountedByFollowUp
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import propensity_of
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
@@ -22,7 +24,9 @@ from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.subgroups.plan import (
+    CURVE,
     EQUAL,
+    FOLLOW_UP,
     KNOWN,
     RANDOMISED,
     SubgroupPlan,
@@ -34,7 +38,7 @@ from torchdpcate.estimators.subgroups.plan import (
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, cell_effects
@@ -162,7 +166,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _release(self) -> SubgroupRelease:
         plan, guarantee, public = self.plan_, self.plan_.guarantee(), self.plan_.public()
         session = self._session.charging([RECORDS], plan.queries["sums"].charge)
-        answers = {"sums": plan.ask("sums", session, self._sums)}
+        ends = {} if plan.ends is None else {"follow_up": self._follow_up}
+        answers = ends | {"sums": plan.ask("sums", session, self._sums)}
         return plan.conclude(answers, self._statement_of(plan, guarantee, public, session.entries))
 
     def nonprivate_effects(self) -> CellEffects:
@@ -207,9 +212,10 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     needs_equal_records = None
     """See ``PrivateEstimator``: terms are multiplied by the weights."""
+    takes_censored = True
 
     def _learn(self, records: CausalData | RecordStream) -> None:
-        """Sum; the records themselves are not kept."""
+        """Sum, by a released curve of censoring where there is one; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
         known, actions = plan.weighting.way == KNOWN, self.schema_.actions
 
@@ -218,7 +224,14 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             numbers = record_numbers(batch.y, weights, plan.law, domain)
             return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
-        self._sums = rows_of(records, domain, actions).total(outcomes)
+        rows = rows_of(records, domain, actions)
+        if plan.ends is not None and domain.censoring is not None:
+            self._follow_up = rows.total(plan.ends).double()
+            if self.budget is not None:
+                session = self._session.charging([RECORDS], plan.queries["follow_up"].charge)
+                self._follow_up = plan.ask("follow_up", session, self._follow_up)
+            rows = rows.then(CountedByFollowUp(domain.censoring, self._follow_up))
+        self._sums = rows.total(outcomes)
 
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
@@ -227,10 +240,21 @@ _RECORDS = 50
 _RUNS = 30_000  # each of 24 exact draws
 
 
-def _planned(budget: PrivacyBudget, law: str) -> SubgroupPlan:
-    cells = Subgroups.of(_CELLS, TableSchema.from_domain(_DOMAIN))
-    weighting = Weighting.of(RANDOMISED, TableSchema.from_domain(_DOMAIN))
-    return SubgroupPlan(_RECORDS, TableSchema.from_domain(_DOMAIN), cells, budget, weighting, law, SEPARATE)
+def _planned(budget: PrivacyBudget, law: str, censoring: Censoring | None = None) -> SubgroupPlan:
+    schema = TableSchema.from_domain(Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, censoring=censoring))
+    cells, weighting = Subgroups.of(_CELLS, schema), Weighting.of(RANDOMISED, schema)
+    return SubgroupPlan(_RECORDS, schema, cells, budget, weighting, law, SEPARATE)
+
+
+def worst_ends(plan: SubgroupPlan) -> tuple[Tensor, Tensor]:
+    """Return the counts of the ends of follow-up of two neighbouring data sets: a record leaves one, enters another."""
+    assert plan.ends is not None
+    x, found = torch.zeros(_RECORDS, 2, dtype=torch.float64), []
+    for moved in (False, True):
+        a, follow_up = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS, 2), 0.5, dtype=torch.float64)
+        a[0], follow_up[0] = (0.0, torch.tensor([1.0, 0.0])) if moved else (1.0, torch.tensor([0.0, 1.0]))
+        found.append(plan.ends(CausalData(x, a, follow_up[:, 1], follow_up=follow_up)))
+    return found[0], found[1]
 
 
 def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
@@ -264,6 +288,18 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
 def _laplace(budget: PrivacyBudget) -> Game:
     plan = _planned(PrivacyBudget(budget.epsilon, 0.0), LAPLACE)
     return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)
+
+
+@worst_case(
+    "subgroups_follow_up",
+    SubgroupPlan,
+    attacks=[FOLLOW_UP],
+    pair="a treated record with the event in the first part of the horizon becomes a control followed to its end",
+)
+def _follow_up(budget: PrivacyBudget) -> Game:
+    plan = _planned(PrivacyBudget(budget.epsilon / CURVE, 0.0), LAPLACE, Censoring("t", "d", 1.0))
+    claim = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
+    return replace(plan.game("follow_up", *worst_ends(plan), most_runs=_RUNS), guarantee=claim)
 
 
 @worst_case(

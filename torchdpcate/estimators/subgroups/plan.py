@@ -3,14 +3,17 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import FollowUpCells
+from torchdpcate.composition.steps import summation_error
 from torchdpcate.data._arrays import plural
+from torchdpcate.data.censoring import curve_errors
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
@@ -19,7 +22,6 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import GaussianMechanism, LaplaceMechanism
 from torchdpcate.release.cell_effects import (
@@ -85,15 +87,13 @@ class Weighting:
             schema: Columns and public facts.
 
         Raises:
-            InputError: No such word, a propensity that is not known, or censored outcomes.
+            InputError: No such word, or a propensity that is not known.
         """
         if given not in PROPENSITIES:
             raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
         known = schema.domain.known_propensity
         if len(schema.actions) > 2:
             return cls._of_arms(given, schema)
-        if schema.domain.censoring is not None:
-            raise InputError(f"censoring: {_LINES}")
         if given == RANDOMISED:
             return cls(EQUAL, 0.5, 0.5)
         if known is None and schema.cluster is not None:
@@ -110,11 +110,6 @@ class Weighting:
     def _of_arms(cls, given: str, schema: TableSchema) -> "Weighting":
         """Return the weighting of more than two arms, whose probabilities are the same for all records."""
         known, arms = schema.domain.known_propensity, len(schema.actions)
-        if schema.domain.censoring is not None:
-            raise InputError(
-                f"censoring: of {arms} arms an outcome by a horizon is for task=cate (RLearner) alone, which has "
-                "each arm's mean effect too; or put the records of two arms into a file of their own"
-            )
         if known is None and given != RANDOMISED:
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
@@ -231,6 +226,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_STRATA = 4096
+FOLLOW_UP = Charge(Purpose.WEIGHTS, "subgroups", "follow_up")
+CURVE, _INWARDS = 0.3, 1e-9  # share of counts of the ends of follow-up, and what rounding of shares may take
 _TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side
 _FORMULA = (
     "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of each "
@@ -282,20 +279,39 @@ class SubgroupPlan(Plan[SubgroupRelease]):
     def queries(self) -> Mapping[str, Query]:
         if self.budget is None:
             return {}
-        return {"sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+        sums = {"sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+        return (
+            sums if self.ends is None else {"follow_up": Query(FOLLOW_UP, self.ends_law, prefix="follow_up_"), **sums}
+        )
+
+    @cached_property
+    def ends(self) -> FollowUpCells | None:
+        """Counts of the ends of follow-up, of which a curve of censoring is made; None where all outcomes are known."""
+        censoring = self.schema.domain.censoring
+        return None if censoring is None else FollowUpCells(censoring, len(self.schema.actions))
+
+    @cached_property
+    def ends_law(self) -> AddedNoise:
+        """Noise of these counts: a record leaves one, and enters another."""
+        assert self.ends is not None
+        l2, times, bound = self.ends.moved()
+        moved = (2.0 if self.law == LAPLACE else l2) + times * summation_error(self.n, bound)
+        return self._noise(CURVE, moved, self.ends.size)
 
     @cached_property
     def sums_law(self) -> AddedNoise:
         """Noise of all sums together."""
-        assert self.budget is not None
-        event: Event = PureEvent(self.budget.epsilon)
-        if self.law == GAUSSIAN:
-            event = GaussianMechanism(self.budget, 1.0).event
         moved = sensitivity(self.law, len(self.strata.partitions), self.n)
         size = len(self.weighting.mass) * NUMBERS * self.strata.size
-        if isinstance(event, PureEvent):
-            return AddedNoise(LaplaceMechanism(event.epsilon, moved), size)
-        assert isinstance(event, GaussianEvent)
+        return self._noise(1.0 if self.ends is None else 1 - CURVE - _INWARDS, moved, size)
+
+    def _noise(self, share: float, moved: float, size: int) -> AddedNoise:
+        """Return the noise of numbers that one record moves so far, for a share of epsilon, or of mu^2."""
+        assert self.budget is not None
+        if self.law == LAPLACE:
+            return AddedNoise(LaplaceMechanism(share * self.budget.epsilon, moved), size)
+        whole = GaussianMechanism(self.budget, 1.0).event
+        event = replace(whole, noise_multiplier=whole.noise_multiplier / math.sqrt(share))
         return AddedNoise(GaussianMechanism.of_event(event, moved), size)
 
     @property
@@ -348,7 +364,8 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         )
 
     def answers(self, release: SubgroupRelease) -> dict[str, Tensor]:
-        return {"sums": release.statistics}
+        ends = {} if release.follow_up is None else {"follow_up": release.follow_up}
+        return ends | {"sums": release.statistics}
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
         return SubgroupRelease(
@@ -359,6 +376,7 @@ class SubgroupPlan(Plan[SubgroupRelease]):
             self.scale,
             self.schema,
             privacy,
+            answers.get("follow_up"),
         )
 
     @property
@@ -402,7 +420,18 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         each = deviation[:, None] / (self.records[:, None] * mass)
         if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
             each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
-        return half * each.norm(dim=1)
+        return (half * each.norm(dim=1)).hypot(torch.tensor(self.curve_noise, dtype=torch.float64))
+
+    @property
+    def curve_noise(self) -> float:
+        """What noise in the curve of censoring is expected to do to an effect: half are followed to the horizon."""
+        censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
+        if censoring is None or self.budget is None:
+            return 0.0
+        cells = torch.tensor([0.25 / censoring.bins] * 2 * censoring.bins + [0.5], dtype=torch.float64)
+        counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
+        noise = DEVIATIONS[self.law] * self.ends_law.scale
+        return float(curve_errors(counts, censoring, noise, len(mass)).max())
 
     @property
     def expected_noise(self) -> float:
