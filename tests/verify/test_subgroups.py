@@ -53,7 +53,11 @@ BY_HORIZON = TableSchema.from_dict(
     {key: fact for key, fact in ARMS.to_dict().items() if key != "outcome"}
     | {"outcome": {"time": "t", "event": "d", "horizon": 1.0, "censoring": {"bins": 3}}}
 )
+RATES = TableSchema.from_dict(
+    CLUSTERS.to_dict() | {"outcome": {"name": "y", "low": 0, "high": 3, "exposure": {"name": "w", "high": 2}}}
+)
 OF_ARMS = {
+    "rates": (RATES, PrivacyBudget(20.0, 0.0), {}),
     "arms, by a horizon": (BY_HORIZON, SOME, {}),
     "arms, by a horizon, gaussian": (BY_HORIZON, SOME, {"law": GAUSSIAN, "released": SEPARATE}),
     "arms": (ARMS, SOME, {}),
@@ -86,7 +90,7 @@ def released(name: str) -> SubgroupRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | OF_ARMS}
-    default = ("laplace", "arms, by a horizon")
+    default = ("laplace", "arms, by a horizon", "rates")
     untold = ("learner", "subgroups")
 
 

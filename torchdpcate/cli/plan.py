@@ -380,7 +380,7 @@ class PlanReport:
 def counted(domain: Domain, n: int) -> Iterator[str]:
     """Yield how records count where they do not all count alike, and what that costs, in words."""
     yield from (f"{subject}: {words}" for subject, words in domain.counting.items())
-    if domain.expected_weight is not None:
+    if domain.expected_weight is not None and not domain.is_rate:
         yield (
             f"they count as about {domain.expected_weight * n:,.0f} records, and the sum of their weights takes about "
             "one per cent of the budget (mu^2) where a composition needs it, or the share that a ratio has for its "

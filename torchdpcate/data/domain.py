@@ -258,6 +258,21 @@ class Domain:
         return len(self.covariate_low)
 
     @property
+    def is_rate(self) -> bool:
+        """Whether effects are on a rate: the sum of outcomes over that of an exposure."""
+        return self.weights is not None and self.weights.unit is not None
+
+    @property
+    def cell_unit(self) -> float:
+        """What one of the outcome is in cells, in its units: half of its range, for [-1, 1]; of rates, for [0, 1]."""
+        return self.outcome_high / self.weights.high if self.weights and self.is_rate else self.outcome_range / 2
+
+    @property
+    def largest_effect(self) -> float:
+        """Bound of an effect: the outcome's range; none of rates, as an exposure may be short."""
+        return float("inf") if self.is_rate else self.outcome_range
+
+    @property
     def expected_weight(self) -> float | None:
         """Mean of the records' weights v that plans expect, public; None where all count alike."""
         if self.weights is None and self.censoring is None:
@@ -268,7 +283,7 @@ class Domain:
     @property
     def counting(self) -> dict[str, str]:
         """How records count where they do not all count alike, in words, by subject."""
-        found = {} if self.weights is None else {"weights": self.weights.words}
+        found = {} if self.weights is None else {"exposure" if self.is_rate else "weights": self.weights.words}
         if self.dropped:
             found["missing"] = dropped_words(self.dropped, self.known_propensity is not None)
         return found if self.censoring is None else {**found, "censoring": self.censoring.words}

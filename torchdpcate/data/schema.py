@@ -550,7 +550,7 @@ class TableSchema:
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
             "cluster": None if self.cluster is None else self.cluster.entry(),
-            "weights": None if domain.weights is None else domain.weights.entry(),
+            "weights": None if domain.weights is None or domain.is_rate else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -563,6 +563,7 @@ class TableSchema:
         more |= {"unit": self.outcome_unit} if self.outcome_unit else {}
         more |= {"label": self.outcome_label} if self.outcome_label != self.outcome else {}
         more |= said(self.outcome_origin)
+        more |= {"exposure": domain.weights.entry()} if domain.weights is not None and domain.is_rate else {}
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:

@@ -15,7 +15,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import LinesRelease, ReleasedWeights
-from torchdpcate.release.cell_effects import BASES, DEVIATIONS, NUMBERS, CellEffects, cell_effects
+from torchdpcate.release.cell_effects import DEVIATIONS, NUMBERS, CellEffects, cell_effects
 from torchdpcate.release.estimate import checked_level, noise_deviation
 from torchdpcate.release.lines import EVERYBODY, Lines
 from torchdpcate.release.lines import LEVEL as LEVEL
@@ -72,7 +72,7 @@ class SubgroupRelease(LinesRelease):
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
-        if self.law not in BASES or self.released not in (SEPARATE, CROSSED) or not 0 < self.scale < float("inf"):
+        if self.law not in NUMBERS or self.released not in (SEPARATE, CROSSED) or not 0 < self.scale < float("inf"):
             raise InputError(
                 f"law = {self.law!r}, released = {self.released!r}, scale = {self.scale}: not of a release"
             )
@@ -110,7 +110,7 @@ class SubgroupRelease(LinesRelease):
     def _effects(self, order: Sequence[int]) -> CellEffects:
         """Return the effects of all arms in this order but its first, against that."""
         members, statistics = self.subgroups.members(self.strata), self.statistics[:, list(order)]
-        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records * self.schema.design_effect
+        half, per_person = self.domain.cell_unit, self.privacy.protected.records * self.schema.design_effect
         found, censoring = (
             cell_effects(statistics, members, self.law, self.scale, half, per_person),
             self.domain.censoring,
@@ -135,7 +135,7 @@ class SubgroupRelease(LinesRelease):
         others, and for arms that share a reference, because the noise is Gaussian or a mixture of Gaussians.
         """
         found = self.effects if list(order) == sorted(order) else self._effects(order)
-        cells, bound = self.subgroups, self.domain.outcome_range
+        cells, bound = self.subgroups, self.domain.largest_effect
         names = tuple(self._titled(cells.names, order))
         titles = tuple(labelled(self.schema, self._titled(cells.labels, order)))
         groups = tuple(name for name in cells.of_partition for _ in self.arms or ("",))
@@ -248,7 +248,7 @@ class SubgroupRelease(LinesRelease):
         """Return its own fields by ``tensors`` and ``facts``."""
         subgroups = Subgroups.of(facts["subgroups"], schema)
         strata = strata_of(subgroups, facts["released"])
-        require_tensor(tensors["statistics"], (strata.size, len(schema.actions), NUMBERS), "statistics")
+        require_tensor(tensors["statistics"], (strata.size, len(schema.actions), NUMBERS[facts["law"]]), "statistics")
         noise = {"law": facts["law"], "scale": float(facts["scale"]), "statistics": tensors["statistics"]}
         censoring = schema.domain.censoring
         if censoring is not None:

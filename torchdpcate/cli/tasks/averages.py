@@ -105,9 +105,10 @@ class Averages(TaskSpec):
         from torchdpcate.cli.tasks.subgroups import ArmAverages, ArmLines
 
         schema, by_lines = self.study.schema, self.config.effect._target_ == _LINES
-        if not schema.compared and schema.cluster is None:
+        if not schema.compared and schema.cluster is None and not schema.domain.is_rate:
             return LineAverages.of(self) if by_lines else self
         sums = schema.domain.censoring is not None and schema.domain.known_propensity is not None
+        sums |= schema.domain.is_rate
         if by_lines and schema.cluster is None and self.config.privacy.delta > 0 and not sums:
             return ArmLines.of(self)
         return ArmAverages.of(self)

@@ -76,6 +76,7 @@ class SubgroupTask(TaskSpec):
             self.config.privacy.delta == 0
             or len(schema.actions) > 2
             or schema.cluster is not None
+            or schema.domain.is_rate
             or given == RANDOMISED
         ):
             return self
@@ -219,7 +220,7 @@ class ArmAverages(SubgroupTask):
         for name, (value, known) in given.items():
             if value != known:
                 schema = task.study.schema
-                has = f"{len(schema.actions)} arms" if schema.compared else "clusters"
+                has = f"{len(schema.actions)} arms" if schema.compared else "an exposure or clusters"
                 raise InputError(
                     f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
                     f"{name}={known} takes them"

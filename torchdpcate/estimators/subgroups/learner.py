@@ -41,11 +41,11 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
-from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, cell_effects
+from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, RATE, CellEffects, cell_effects
 from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
 
 _NONE = 1e-12  # scale of no noise
-_ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range"
+_ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range, rates at a tenth"
 
 
 @dataclass(eq=False, repr=False)
@@ -177,7 +177,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             InputError: Not fitted.
         """
         self._require_fitted("nonprivate_effects")
-        plan, half = self.plan_, self.schema_.domain.outcome_range / 2
+        plan, half = self.plan_, self.schema_.domain.cell_unit
         members = plan.subgroups.members(plan.strata)
         times = self.protected.records * self.schema_.design_effect
         return cell_effects(self._sums, members, plan.law, _NONE, half, times)
@@ -212,7 +212,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     needs_equal_records = None
     """See ``PrivateEstimator``: terms are multiplied by the weights."""
-    takes_censored = True
+    takes_censored = takes_rates = True
 
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Sum, by a released curve of censoring where there is one; the records themselves are not kept."""
@@ -220,8 +220,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         known, actions = plan.weighting.way == KNOWN, self.schema_.actions
 
         def outcomes(batch: CausalData) -> Tensor:
-            weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
-            numbers = record_numbers(batch.y, weights, plan.law, domain)
+            weights = plan.weighting.weights(batch.a, propensity_of(batch) if known else None)
+            weights = weights if domain.is_rate else times_weight(weights, batch)
+            numbers = record_numbers(batch.y, weights, plan.law, domain, batch.weight)
             return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
         rows = rows_of(records, domain, actions)
@@ -275,7 +276,8 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
             y[0] = 0.0
             if not same_cell:
                 x[0], a[0] = 0.1, 0.0
-        numbers = record_numbers(y, torch.ones_like(y), plan.law, _DOMAIN)
+        exposure = (torch.arange(_RECORDS) > 0).double()  # one number alone
+        numbers = record_numbers(y, torch.ones_like(y), plan.law, _DOMAIN, exposure)
         datasets.append(cell_sums(numbers, a, plan.strata.positions(x), plan.strata.size))
     return datasets[0], datasets[1]
 
@@ -287,6 +289,17 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
 )
 def _laplace(budget: PrivacyBudget) -> Game:
     plan = _planned(PrivacyBudget(budget.epsilon, 0.0), LAPLACE)
+    return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)
+
+
+@worst_case(
+    "subgroups_rates",
+    SubgroupPlan,
+    attacks=[Target(Charge(Purpose.RELEASE, SubgroupPlan.name), {"law": RATE})],
+    pair="a treated record without time at risk becomes a control without any in other cells of two partitions",
+)
+def _rates(budget: PrivacyBudget) -> Game:
+    plan = _planned(PrivacyBudget(budget.epsilon, 0.0), RATE)
     return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)
 
 
