@@ -52,10 +52,10 @@ def kaplan_meier(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.nd
     return at, np.cumprod(1 - np.array(hazards))
 
 
-def restricted_mean(time: np.ndarray, event: np.ndarray) -> float:
+def restricted_mean(time: np.ndarray, event: np.ndarray, horizon: float = TAU) -> float:
     at, survival = kaplan_meier(time, event)
-    inside = at < TAU
-    ends = np.concatenate([[0.0], at[inside], [TAU]])
+    inside = at < horizon
+    ends = np.concatenate([[0.0], at[inside], [horizon]])
     return float(np.diff(ends) @ np.concatenate([[1.0], survival[inside]]))
 
 

@@ -178,7 +178,7 @@ class PlanReport:
         given: Whether it was given.
         least_n: Least number of records for it; None where none is enough.
         least_epsilon: Least epsilon for it.
-        targets: Other targets at this n and epsilon; empty for more than two arms.
+        targets: Other targets at this n and epsilon; empty for more than two arms, and for rates.
         unit: Who is protected.
         schema: Columns and public bounds, where it can be said what a reader would see; None else.
         of_effect: Whether the noise is that of an effect, and no larger errors come on top.
@@ -240,7 +240,7 @@ class PlanReport:
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
             planned_targets(task.study.schema, n, unit.record_budget(budget))
-            if len(task.study.schema.actions) == 2
+            if len(task.study.schema.actions) == 2 and not task.study.schema.domain.is_rate
             else [],
             unit,
             schema=task.study.schema if (said := here.known and math.isfinite(here.value)) else None,

@@ -269,8 +269,8 @@ class Domain:
 
     @property
     def largest_effect(self) -> float:
-        """Bound of an effect: the outcome's range; none of rates, as an exposure may be short."""
-        return float("inf") if self.is_rate else self.outcome_range
+        """Bound of an effect: the outcome's range; of rates that over the mean exposure that plans expect."""
+        return self.outcome_high / self.weights.mean if self.weights and self.is_rate else self.outcome_range
 
     @property
     def expected_weight(self) -> float | None:

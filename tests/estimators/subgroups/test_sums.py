@@ -8,7 +8,7 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.subgroups.plan import cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.exact_sums import sum_grid
-from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, basis, powers
+from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, NUMBERS, basis, powers
 
 DOMAIN = Domain([0.0], [1.0], -3.0, 5.0)
 N = 12
@@ -29,13 +29,13 @@ def neighbours(law, seed, pairs=4000, arms=2):
         w = torch.where(torch.rand(2, 100, generator=generator) < 0.7, 1.0, torch.rand(2, 100, generator=generator))
         a = torch.randint(0, arms, (2, 100), generator=generator)
         cells = torch.randint(0, 3, (2, 100, 2), generator=generator) + torch.tensor([0, 3])
-        numbers = [record_numbers(-3 + 8 * u[k], w[k].double(), law, DOMAIN) for k in (0, 1)]
-        at = torch.zeros(2, 100, 6, arms, 3, dtype=torch.float64)
+        numbers = [record_numbers(-3 + 8 * u[k], w[k].double(), law, DOMAIN, u[1 - k]) for k in (0, 1)]
+        at = torch.zeros(2, 100, 6, arms, NUMBERS[law], dtype=torch.float64)
         for k in (0, 1):
             for partition in (0, 1):
                 at[k, torch.arange(100), cells[k, :, partition], a[k]] = numbers[k]
         change = (at[0] - at[1]).flatten(1)
-        moved.append(change.norm(1 if law == LAPLACE else 2, dim=1).max())
+        moved.append(change.norm(2 if law == GAUSSIAN else 1, dim=1).max())
     return float(max(moved))
 
 
@@ -47,7 +47,7 @@ def test_the_sensitivity_is_that_of_the_pages(law, one, two):
     assert sensitivity(law, 1, 10**9) - 2 == pytest.approx(grids * sum_grid(10**9, 1.0), rel=1e-6)
 
 
-@pytest.mark.parametrize("law", BASES)
+@pytest.mark.parametrize("law", NUMBERS)
 @pytest.mark.parametrize(("seed", "arms"), [(0, 2), (1, 2), (2, 2), (3, 5)])
 def test_no_pair_of_records_moves_the_sums_further(law, seed, arms):
     found = neighbours(law, seed, arms=arms)
