@@ -59,7 +59,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         \bar y_{cz} = \frac{\sum_{i \in c,\, a_i = z} w_i y_i}{\sum_{i \in c,\, a_i = z} w_i}
 
     It is of trials with delta = 0, of K arms, of clusters, and of rates (an exposure, by whose sum that of outcomes is
-    divided); else ``AverageEffect`` has lines of subgroups. By a horizon records weigh by a released curve of censoring.
+    divided); else ``AverageEffect`` has lines of subgroups. By a horizon records weigh by a curve of censoring.
 
     Of K arms, in a trial, each but the first is compared with the first, the reference: K - 1 effects a cell.
     Cells of one partition are disjoint, and a record is in one arm, so that any number of cells and arms cost as much
