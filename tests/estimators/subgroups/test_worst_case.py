@@ -20,6 +20,6 @@ def test_the_pairs_attain_the_sensitivity(law, order):
 
 
 def test_the_pair_of_follow_up_attains_the_sensitivity():
-    plan = learner._planned(PrivacyBudget(1.0, 0.0), LAPLACE, Censoring("t", "d", 1.0))
+    plan = learner._planned(PrivacyBudget(1.0, 0.0), LAPLACE, censoring=Censoring("t", "d", 1.0))
     one, other = learner.worst_ends(plan)
     assert float((one - other).norm(1)) == pytest.approx(plan.ends_law.mechanism.sensitivity, rel=1e-9)

@@ -60,7 +60,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     .. math:: \tau_c = \bar y_{c1} - \bar y_{c0}, \qquad
         \bar y_{cz} = \frac{\sum_{i \in c,\, a_i = z} w_i y_i}{\sum_{i \in c,\, a_i = z} w_i}
 
-    It is of trials with delta = 0, of K arms, of clusters and of pairs; else ``AverageEffect`` has lines of subgroups.
+    It is of trials with delta = 0, of K arms, of clusters, of pairs, and of rates (an exposure, by whose sum that of
+    outcomes is divided); else ``AverageEffect`` has lines of subgroups. By a horizon records weigh by a curve of
+    censoring.
 
     Of pairs of which one record is treated (``Pairs``) a record is a pair, and the effect the mean of its differences.
 
@@ -329,7 +331,7 @@ def _rates(budget: PrivacyBudget) -> Game:
     pair="a treated record with the event in the first part of the horizon becomes a control followed to its end",
 )
 def _follow_up(budget: PrivacyBudget) -> Game:
-    plan = _planned(PrivacyBudget(budget.epsilon / CURVE, 0.0), LAPLACE, Censoring("t", "d", 1.0))
+    plan = _planned(PrivacyBudget(budget.epsilon / CURVE, 0.0), LAPLACE, censoring=Censoring("t", "d", 1.0))
     claim = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
     return replace(plan.game("follow_up", *worst_ends(plan), most_runs=_RUNS), guarantee=claim)
 
