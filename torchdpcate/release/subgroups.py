@@ -106,7 +106,7 @@ class SubgroupRelease(LinesRelease):
     @cached_property
     def effects(self) -> CellEffects:
         """The effects with the laws of their errors."""
-        return self._effects(range(len(self.schema.actions)))
+        return self._effects(range(self.statistics.shape[1]))
 
     def _effects(self, order: Sequence[int]) -> CellEffects:
         """Return the effects of all arms in this order but its first, against that."""
@@ -124,7 +124,7 @@ class SubgroupRelease(LinesRelease):
     @property
     def named(self) -> Lines:
         """The effects as lines, in the groups of their partitions."""
-        return self._named(range(len(self.schema.actions)))
+        return self._named(range(self.statistics.shape[1]))
 
     def _named(self, order: Sequence[int]) -> Lines:
         r"""Return the lines of the arms in this order against the first of it.
