@@ -220,8 +220,8 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], tuple[Any,
         assert censoring is not None
         return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), ()
     if not isinstance(entry, Mapping) or "categories" not in entry:
-        more = {"kind", "label", "exposure", *_OF_OUTCOMES}
-        return check_entries(entry, "outcome", {"name", "low", "high"}, more), (), ()
+        others = {"kind", "label", "exposure", *_OF_OUTCOMES}
+        return check_entries(entry, "outcome", {"name", "low", "high"}, others), (), ()
     own = check_entries(entry, "outcome", {"name", "categories"}, {"success", "label", *_OF_OUTCOMES})
     levels, success = _levels("outcome", own), own.get("success")
     Categorical("outcome", levels)  # may refuse

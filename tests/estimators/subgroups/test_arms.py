@@ -136,6 +136,25 @@ def test_without_noise_effects_by_a_horizon_are_those_of_kaplan_meier(kind):
     assert found == pytest.approx([own - expected[0] for own in expected[1:]], abs=3e-3)
 
 
+def test_without_noise_the_chance_of_an_event_is_right_where_others_compete():
+    """That of Aalen and Johansen, of a third of the events; the curve has as many cells as both kinds of them need."""
+    x, a, both = followed()
+    both[::3, 1] *= 2
+    facts = FINE.entry() | {"kind": "event_by_horizon", "event": {"name": "d", "success": 1, "censored": 0}}
+    schema, expected = TableSchema.from_dict(by_horizon().to_dict() | {"outcome": facts}), []
+    for arm in (1, 2, 3):
+        time, code = both[a == arm].numpy().T[:, both[a == arm, 0].argsort().numpy()]
+        at_risk = np.arange(len(time), 0, -1)
+        before = np.cumprod(np.append(1, 1 - (code > 0) / at_risk)[:-1])
+        expected.append((before * (code == 1) / at_risk)[time <= TAU].sum())
+    fitted = SubgroupEffects(schema, None, subgroups="everybody").fit(x, a, both)
+    found = fitted.nonprivate_effects().estimate.tolist()
+    assert found == pytest.approx([own - expected[0] for own in expected[1:]], abs=3e-3)
+    release = SubgroupEffects(schema, PrivacyBudget(1e5, 0.0), subgroups="everybody").fit(x, a, both).release()
+    assert release.follow_up.shape == (3 * (3 * FINE.bins + 1),)
+    assert release.estimate == pytest.approx(found, abs=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", [PrivacyBudget(1.0, 0.0), PrivacyBudget(0.3, 1e-5)])
 def test_intervals_by_a_horizon_count_the_noise_of_each_arm_s_curve(budget):

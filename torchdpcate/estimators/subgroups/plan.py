@@ -446,9 +446,8 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
         if censoring is None or self.budget is None:
             return 0.0
-        cells = torch.tensor(
-            [0.5 / (parts := (censoring.known_ends + 1) * censoring.bins)] * parts + [0.5], dtype=torch.float64
-        )
+        ends = (censoring.known_ends + 1) * censoring.bins
+        cells = torch.tensor([0.5 / ends] * ends + [0.5], dtype=torch.float64)
         counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
         noise = DEVIATIONS[self.law] * self.ends_law.scale
         return float(curve_errors(counts, censoring, noise, len(mass)).max())
