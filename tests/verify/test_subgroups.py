@@ -105,7 +105,7 @@ def released(name: str) -> SubgroupRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | OF_ARMS}
-    default = ("laplace", "arms, by a horizon", "rates")
+    default = ("laplace", "arms, of competing events, gaussian", "rates")
     untold = ("learner", "subgroups")
 
 

@@ -161,7 +161,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         )
 
     def release(self) -> SubgroupRelease:
-        """Pay for the sums of all cells and return the effects, the same ones each time.
+        """Pay for the sums of all cells, which a fit by a horizon did, and return the effects, the same ones each time.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
@@ -171,11 +171,16 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     def _release(self) -> SubgroupRelease:
         plan, guarantee, public = self.plan_, self.plan_.guarantee(), self.plan_.public()
-        session = self._session.charging([RECORDS], plan.queries["sums"].charge)
-        ends = {} if plan.ends is None else {"follow_up": self._follow_up}
-        answers = ends | {"sums": plan.ask("sums", session, self._sums)}
-        self._own = session.entries
-        return plan.conclude(answers, self._statement_of(plan, guarantee, public, self._own))
+        if "sums" not in self._answers:
+            self._ask("sums", self._sums)
+        return plan.conclude(self._answers, self._statement_of(plan, guarantee, public, self._entries))
+
+    def _ask(self, name: str, exact: Tensor) -> Tensor:
+        """Pay for an answer, keep it and return it."""
+        session = self._session.charging([RECORDS], self.plan_.queries[name].charge)
+        self._answers[name] = self.plan_.ask(name, session, exact)
+        self._entries |= session.entries
+        return self._answers[name]
 
     def nonprivate_effects(self) -> CellEffects:
         """Return the effects without noise in their sums. The curator's, never to be published.
@@ -241,13 +246,16 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             return cell_sums(numbers, None if paired else batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
         rows = rows_of(records, domain, actions)
-        if plan.ends is not None and domain.censoring is not None:
-            self._follow_up = rows.total(plan.ends).double()
-            if self.budget is not None:
-                session = self._session.charging([RECORDS], plan.queries["follow_up"].charge)
-                self._follow_up = plan.ask("follow_up", session, self._follow_up)
-            rows = rows.then(CountedByFollowUp(domain.censoring, self._follow_up))
-        self._sums = rows.total(outcomes)
+        self._answers: dict[str, Tensor] = {}
+        self._entries: set[int] = set()
+        if plan.ends is None or domain.censoring is None:
+            self._sums = rows.total(outcomes)
+            return
+        ends, private = rows.total(plan.ends).double(), self.budget is not None
+        counted = CountedByFollowUp(domain.censoring, self._ask("follow_up", ends) if private else ends)
+        self._sums = rows.then(counted).total(outcomes)
+        if private:  # within the fit, whose fixed charges compose tightly; later ones would pass a filter
+            self._ask("sums", self._sums)
 
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
