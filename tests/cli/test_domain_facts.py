@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.cli.helpers import TABLE, change, leaks, one_line, redomained, summary, table
-from tests.composition.test_censoring import kaplan_meier
+from tests.composition.test_censoring import kaplan_meier, restricted_mean
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -200,3 +200,24 @@ def test_a_stream_gives_the_effect_that_memory_gives(here):
     assert not list(Path("parts/curator").glob("*.npy"))  # the copy of the records is gone
     assert main(["verify", "parts"]) == 0
     assert leaks("parts") == ()
+
+
+def test_averages_of_rates_and_of_arms_by_a_horizon_are_sums_by_arm(here, capsys):
+    rng = np.random.default_rng(0)
+    arm = rng.integers(0, 3, 6_000)
+    event, end = rng.exponential(8 * np.exp(0.3 * arm)), rng.exponential(25, 6_000)
+    months, died = np.minimum(event, end), (event <= end).astype(int)
+    frame = table(6_000).assign(treat=arm, months=months.clip(0, 30), died=died)
+    frame.to_csv("people.csv", index=False)
+    arms, restricted = {"name": "treat", "categories": [0, 1, 2]}, CENSORED | {"kind": "restricted_mean"}
+    redomained(treatment=arms, outcome=restricted, propensity=[0.3, 0.3, 0.4])
+    assert main(["train", *MEANS, "privacy.epsilon=50"]) == 0
+    means = [restricted_mean(months[arm == k], died[arm == k], 12) for k in range(3)]
+    found = [cell["estimate"] for cell in summary("run")["cells"]]
+    assert found == pytest.approx([means[1] - means[0], means[2] - means[0]], abs=0.1)
+    rate = {"name": "died", "low": 0, "high": 1, "exposure": {"name": "months", "high": 30, "mean": 7}}
+    redomained(treatment=arms, outcome=rate, propensity=[0.3, 0.3, 0.4])
+    assert main(["train", *MEANS[:-1], "run_dir=rates", "privacy.epsilon=50"]) == 0
+    rates = frame.groupby("treat")[["died", "months"]].sum().eval("died / months")
+    assert summary("rates")["cells"][1]["estimate"] == pytest.approx(rates[2] - rates[0], abs=0.005)
+    assert "2 instead of 0 lowers died per months by" in " ".join(capsys.readouterr().out.split())

@@ -23,6 +23,7 @@ OUTCOMES = {
     "continuous": {"name": "score", "low": 0, "high": 10, "better": "higher", "unit": "points"},
     "binary": {"name": "died", "categories": ["no", "yes"], "better": "lower"},
     "count": {"name": "visits", "low": 0, "high": 20, "kind": "count", "better": "lower"},
+    "rate": {"name": "visits", "low": 0, "high": 20, "better": "lower", "exposure": {"name": "years", "high": 3}},
     "costs": {"name": "cost", "low": 0, "high": 50_000, "better": "lower", "unit": "EUR", "sd": 4_000},
 }
 SAID = {
@@ -62,6 +63,7 @@ def write(folder, outcome: str, arms: int) -> None:
             cost=np.where(random.random(n) < 0.4, 0, random.lognormal(8, 1, n).clip(0, 50_000)),
             days=np.minimum(event, end),
             status=(event <= end).astype(int),
+            years=random.uniform(0.5, 3, n),
         )
         frame.to_csv(folder / f"{seed}.csv", index=False)
     facts = {
@@ -78,12 +80,9 @@ def refusal(task: str, arms: int, outcome: str) -> str | None:
     """Return what a line says where a task takes no such outcome or arms; None where it does."""
     if arms > 2 and task in RULES:
         return "has 3 arms, and "
-    if outcome not in SAID:
-        return None
-    if task in ("policy_selection", "owl", "two_stage_rule"):
-        return "takes no outcome by a horizon"
-    taken = arms == 2 or task in ("cate", "average_effect")
-    return None if taken else "of 3 arms an outcome by a horizon is for task=cate"
+    if outcome in ("rate", *SAID) and task in ("policy_selection", "owl", "two_stage_rule"):
+        return "takes no outcome by a horizon" if outcome in SAID else "has no rates"
+    return "has no rates" if outcome == "rate" and task in ("cate", "rule") else None
 
 
 def not_combined(task: str) -> str | None:
@@ -102,7 +101,7 @@ def check(release, folder, outcome: str, capsys) -> None:
     said = check_words(load_release(release))
     shown = json.loads(done("verify", release, "--json"))
     found, kind = shown["findings"], shown["kind"]
-    on = SAID.get(outcome, OUTCOMES[outcome].get("name"))
+    on = (SAID | {"rate": "visits per years"}).get(outcome, OUTCOMES[outcome].get("name"))
     head = " ".join(said.head)
     assert on.removeprefix("the ") in head, found
     assert f"{on} on average" not in head or outcome not in SAID

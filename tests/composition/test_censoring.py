@@ -10,12 +10,18 @@ import torch
 
 from tests.verify.words import check_words
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells, censoring_curve, curve_errors
+from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
 from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
 from torchdpcate.composition.lines import line_clip
 from torchdpcate.composition.planned import lost_of, planned_line
 from torchdpcate.composition.regressions import residuals
-from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring
+from torchdpcate.data.censoring import (
+    EVENT_BY_HORIZON,
+    RESTRICTED_MEAN,
+    Censoring,
+    censoring_curve,
+    curve_errors,
+)
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import MissingError
@@ -46,10 +52,10 @@ def kaplan_meier(time: np.ndarray, event: np.ndarray) -> tuple[np.ndarray, np.nd
     return at, np.cumprod(1 - np.array(hazards))
 
 
-def restricted_mean(time: np.ndarray, event: np.ndarray) -> float:
+def restricted_mean(time: np.ndarray, event: np.ndarray, horizon: float = TAU) -> float:
     at, survival = kaplan_meier(time, event)
-    inside = at < TAU
-    ends = np.concatenate([[0.0], at[inside], [TAU]])
+    inside = at < horizon
+    ends = np.concatenate([[0.0], at[inside], [horizon]])
     return float(np.diff(ends) @ np.concatenate([[1.0], survival[inside]]))
 
 

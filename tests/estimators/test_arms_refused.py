@@ -24,11 +24,6 @@ CASES = {
         {},
         ("propensity=randomised", "task=cate (RLearner) has effects of all arms and their means", ALONE),
     ),
-    "subgroups of a censored outcome": (
-        lambda schema: SubgroupEffects(schema, SOME, subgroups=[{"x": [0.5]}]),
-        TRIAL | CENSORED,
-        ("task=cate (RLearner) alone, which has each arm's mean effect too", ALONE),
-    ),
     "a rule of a censored outcome": (lambda schema: EffectRule(schema, SOME), CENSORED, ("task=cate", ALONE)),
     "averages of the treated": (
         lambda schema: AverageEffect(schema, SOME, estimand="ATT"),

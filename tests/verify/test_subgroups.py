@@ -50,7 +50,28 @@ SETTINGS = {
 }
 
 
+BY_HORIZON = TableSchema.from_dict(
+    {key: fact for key, fact in ARMS.to_dict().items() if key != "outcome"}
+    | {"outcome": {"time": "t", "event": "d", "horizon": 1.0, "censoring": {"bins": 3}}}
+)
+COMPETING = TableSchema.from_dict(
+    BY_HORIZON.to_dict()
+    | {
+        "outcome": {
+            "time": "t",
+            "event": {"name": "d", "success": 1, "censored": 0},
+            "horizon": 1.0,
+            "kind": "event_by_horizon",
+        }
+    }
+)
+RATES = TableSchema.from_dict(
+    CLUSTERS.to_dict() | {"outcome": {"name": "y", "low": 0, "high": 3, "exposure": {"name": "w", "high": 2}}}
+)
 OF_ARMS = {
+    "rates": (RATES, PrivacyBudget(20.0, 0.0), {}),
+    "arms, by a horizon": (BY_HORIZON, SOME, {}),
+    "arms, of competing events, gaussian": (COMPETING, SOME, {"law": GAUSSIAN, "released": SEPARATE}),
     "arms": (ARMS, SOME, {}),
     "arms, gaussian": (ARMS, SOME, {"propensity": "randomised", "law": GAUSSIAN}),
     "clusters": (CLUSTERS, SOME, {}),
@@ -69,7 +90,8 @@ def released(name: str) -> SubgroupRelease:
     x[:, 0] = x[:, 0].round()
     a = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * x[:, 0]).double()
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
-    if domain is ARMS:
+    if domain in (ARMS, BY_HORIZON, COMPETING):
+        y = y if domain is ARMS else torch.stack([x[:, 1] + 0.3, y * (1 + (domain is COMPETING) * x[:, 0])], 1)
         a = 1 + torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), 1500, True, generator=generator).double()
     if domain is PAIRS:
         a, y = torch.ones_like(a), torch.stack([y.roll(1), y], 1)
@@ -83,7 +105,7 @@ def released(name: str) -> SubgroupRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | OF_ARMS}
-    default = ("laplace",)
+    default = ("laplace", "arms, of competing events, gaussian", "rates")
     untold = ("learner", "subgroups")
 
 

@@ -178,7 +178,7 @@ class PlanReport:
         given: Whether it was given.
         least_n: Least number of records for it; None where none is enough.
         least_epsilon: Least epsilon for it.
-        targets: Other targets at this n and epsilon; empty for more than two arms.
+        targets: Other targets at this n and epsilon; empty for more than two arms, and for rates.
         unit: Who is protected.
         schema: Columns and public bounds, where it can be said what a reader would see; None else.
         of_effect: Whether the noise is that of an effect, and no larger errors come on top.
@@ -240,7 +240,7 @@ class PlanReport:
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
             planned_targets(task.study.schema, n, unit.record_budget(budget))
-            if len(task.study.schema.actions) == 2
+            if len(task.study.schema.actions) == 2 and not task.study.schema.domain.is_rate
             else [],
             unit,
             schema=task.study.schema if (said := here.known and math.isfinite(here.value)) else None,
@@ -380,7 +380,7 @@ class PlanReport:
 def counted(domain: Domain, n: int) -> Iterator[str]:
     """Yield how records count where they do not all count alike, and what that costs, in words."""
     yield from (f"{subject}: {words}" for subject, words in domain.counting.items())
-    if domain.expected_weight is not None:
+    if domain.expected_weight is not None and not domain.is_rate:
         yield (
             f"they count as about {domain.expected_weight * n:,.0f} records, and the sum of their weights takes about "
             "one per cent of the budget (mu^2) where a composition needs it, or the share that a ratio has for its "
@@ -389,7 +389,8 @@ def counted(domain: Domain, n: int) -> Iterator[str]:
     if domain.censoring is not None:
         found = domain.censoring.expected_weight
         yield (
-            "the curve of censoring takes five per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon); "
+            "the curve of censoring takes five per cent of the budget of a composition (mu^2; with delta = 0 ten per "
+            "cent of epsilon), and thirty of that of sums in cells; "
             f"if the least of it is {found:.2g}, between the floor and one, it makes all other noise {1 / found:.3g} "
             f"times as large, and {1 / domain.censoring.floor:.3g} times if it is at the floor"
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.censoring import FollowUpCells, curve_errors
+from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.lines import (
     BY_EFFECT,
     OVERLAP,
@@ -27,7 +27,7 @@ from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
 from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
 from torchdpcate.composition.tails import Tail, tail_of
-from torchdpcate.data.censoring import Censoring
+from torchdpcate.data.censoring import Censoring, curve_errors
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import Levels

@@ -258,6 +258,16 @@ class Domain:
         return len(self.covariate_low)
 
     @property
+    def is_rate(self) -> bool:
+        """Whether effects are on a rate: the sum of outcomes over that of an exposure."""
+        return self.weights is not None and self.weights.unit is not None
+
+    @property
+    def largest_effect(self) -> float:
+        """Bound of an effect: the outcome's range; of rates that over the mean exposure that plans expect."""
+        return self.outcome_high / self.weights.mean if self.weights and self.is_rate else self.outcome_range
+
+    @property
     def expected_weight(self) -> float | None:
         """Mean of the records' weights v that plans expect, public; None where all count alike."""
         if self.weights is None and self.censoring is None:
@@ -268,7 +278,7 @@ class Domain:
     @property
     def counting(self) -> dict[str, str]:
         """How records count where they do not all count alike, in words, by subject."""
-        found = {} if self.weights is None else {"weights": self.weights.words}
+        found = {} if self.weights is None else {"exposure" if self.is_rate else "weights": self.weights.words}
         if self.dropped:
             found["missing"] = dropped_words(self.dropped, self.known_propensity is not None)
         return found if self.censoring is None else {**found, "censoring": self.censoring.words}

@@ -101,7 +101,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "success": success,
         "outcome_codes": _codes("outcome", outcome, codes, levels),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
-        "kind_said": "kind" in outcome,
+        "kind_said": bool({"kind", "exposure"} & outcome.keys()),
         "assignment": None if given is None else assignment_of(given, entries.get("propensity")),
         "outcome_unit": check_shown("unit", "outcome", outcome.get("unit", ""), 30),
         "outcome_label": check_shown("label", "outcome", outcome.get("label", "")),
@@ -128,12 +128,23 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         "outcome_kind": outcome.get("kind", "continuous"),
         "treated": entries.get("treated"),
         "indicators": {c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
-        "weights": entries.get("weights"),
+        "weights": _counted(entries.get("weights"), outcome),
         "missing": _dropped(entries["treatment"], outcome),
         "censoring": outcome.get("censoring"),
         "better": outcome.get("better"),
         "outcome_sd": outcome.get("sd"),
     }
+
+
+def _counted(weights: Any, outcome: Mapping[str, Any]) -> Any:
+    """Return the weights of records, or the exposure that the outcome names, in the unit of time that it has or is."""
+    exposure = outcome.get("exposure")
+    if exposure is None:
+        return weights
+    own = check_entries(exposure, "exposure", {"name", "high"}, {"mean", "unit"})
+    if weights is not None or outcome["low"] != 0 or outcome.get("kind", "count") == "binary":
+        raise InputError("exposure: is of counts from 0 (low: 0, no kind: binary), without weights; leave one out")
+    return {"unit": str(own["name"]), **own}
 
 
 def _covariates(name: str, entry: Any, codes: tuple[Code, ...]) -> list[Covariate]:
@@ -209,7 +220,8 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], tuple[Any,
         assert censoring is not None
         return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), ()
     if not isinstance(entry, Mapping) or "categories" not in entry:
-        return check_entries(entry, "outcome", {"name", "low", "high"}, {"kind", "label", *_OF_OUTCOMES}), (), ()
+        others = {"kind", "label", "exposure", *_OF_OUTCOMES}
+        return check_entries(entry, "outcome", {"name", "low", "high"}, others), (), ()
     own = check_entries(entry, "outcome", {"name", "categories"}, {"success", "label", *_OF_OUTCOMES})
     levels, success = _levels("outcome", own), own.get("success")
     Categorical("outcome", levels)  # may refuse

@@ -149,7 +149,7 @@ class TableSchema:
             other = {
                 f"column {(*taken, '')[0]!r} has another role; give the pairs a column of its own": taken,
                 "treatment has more than two arms; put the records of two into a file of their own": self.compared,
-                "weights: are of a record; leave them out": self.domain.weights,
+                "weights and exposures are of a record; leave them out": self.domain.weights,
                 "an outcome by a horizon has no difference where follow-up ends before it; take the state at a time to "
                 "which all were followed": self.domain.censoring,
             }
@@ -168,15 +168,24 @@ class TableSchema:
 
     @property
     def greatest(self) -> float:
-        """Largest effect that there may be: of pairs the bound of a difference, else the outcome's range."""
+        """Largest effect that there may be: of pairs the bound of a difference, else that of the domain."""
         most = None if self.pairs is None else self.pairs.most
-        return self.domain.outcome_range if most is None else min(most, self.domain.outcome_range)
+        return self.domain.largest_effect if most is None else min(most, self.domain.outcome_range)
 
     @property
     def summed(self) -> tuple[float, float]:
-        """Middle and half width of what is summed, outcomes or differences of pairs."""
-        own = self.domain.outcome_middle, self.domain.outcome_range / 2
+        """Middle and half width of what is summed, outcomes or differences of pairs; of rates 0 and the largest."""
+        domain = self.domain
+        if domain.is_rate:
+            return 0.0, domain.outcome_high
+        own = domain.outcome_middle, domain.outcome_range / 2
         return own if self.pairs is None else (0.0, self.greatest)
+
+    @property
+    def cell_unit(self) -> float:
+        """What one of the numbers of cells is in units of an effect: the half width; of rates per largest exposure."""
+        weights = self.domain.weights
+        return self.summed[1] / (weights.high if weights is not None and self.domain.is_rate else 1)
 
     @property
     def _shown_arms(self) -> Categorical:
@@ -607,7 +616,7 @@ class TableSchema:
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
             "assignment": None if self.assignment is None else self.assignment.entry(),
-            "weights": None if domain.weights is None else domain.weights.entry(),
+            "weights": None if domain.weights is None or domain.is_rate else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -620,6 +629,7 @@ class TableSchema:
         more |= {"unit": self.outcome_unit} if self.outcome_unit else {}
         more |= {"label": self.outcome_label} if self.outcome_label != self.outcome else {}
         more |= said(self.outcome_origin)
+        more |= {"exposure": domain.weights.entry()} if domain.weights is not None and domain.is_rate else {}
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:

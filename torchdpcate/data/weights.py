@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from torchdpcate.data._arrays import plural
-from torchdpcate.data.facts import check_entries, check_name, to_number
+from torchdpcate.data.facts import check_entries, check_name, check_shown, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordWeights:
-    r"""Weights of records: those of a survey, or inverse probabilities.
+    r"""Weights of records: those of a survey, or inverse probabilities; or their exposure, by which rates are divided.
 
     A record counts :math:`v = w / \text{high}` times, in [0, 1]. A sum over records of terms t in a set T is then one
     of terms in the star hull of T, and one record that is replaced moves it by at most
@@ -28,6 +28,7 @@ class RecordWeights:
         high: Public bound of a weight.
         mean: What plans expect of the mean of all weights: a public number, such as 1 of weights that a survey has
             scaled so.
+        unit: Of time at risk, where it is that: the sum of outcomes is divided by that of ``name``. None of weights.
 
     Raises:
         InputError: A bound that is not positive, or a mean that is not positive, or above the bound.
@@ -40,6 +41,7 @@ class RecordWeights:
     name: str
     high: float
     mean: float
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         check_name("a column", self.name)
@@ -62,10 +64,11 @@ class RecordWeights:
         """
         if entry is None or isinstance(entry, RecordWeights):
             return entry
-        check_entries(entry, "weights", {"name", "high"}, {"mean"})
+        check_entries(entry, "weights", {"name", "high"}, {"mean", "unit"})
         high = to_number("weights.high", entry["high"])
         mean = to_number("weights.mean", entry["mean"]) if "mean" in entry else min(1.0, high / 2)
-        return cls(str(entry["name"]), high, mean)
+        unit = check_shown("unit", "exposure", entry["unit"], 30) if "unit" in entry else None
+        return cls(str(entry["name"]), high, mean, unit)
 
     @property
     def share(self) -> float:
@@ -75,6 +78,11 @@ class RecordWeights:
     @property
     def words(self) -> str:
         """What they do, in words."""
+        if self.unit is not None:
+            return (
+                f"the outcome is a rate: its sum over that of {self.name}, within 0 and {self.high:g} and of a mean of "
+                f"about {self.mean:g}; it rests on it that {self.name}, given the arm, tells nothing of the rate"
+            )
         return (
             f"a record counts {self.name} / {self.high:g} times, {self.name} within 0 and {self.high:g} and of a mean "
             f"of about {self.mean:g}; effects are of those whom the weighted records stand for"
@@ -82,7 +90,8 @@ class RecordWeights:
 
     def entry(self) -> dict[str, Any]:
         """Return plain types, fit for JSON, from which ``of`` makes the same."""
-        return {"name": self.name, "high": self.high, "mean": self.mean}
+        own = {} if self.unit is None else {"unit": self.unit}
+        return {"name": self.name, "high": self.high, "mean": self.mean, **own}
 
     def within(self, weight: Tensor, clip: bool) -> Tensor:
         """Return v [n] of records with weights [n].

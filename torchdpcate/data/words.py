@@ -74,7 +74,8 @@ def outcome_words(schema: "TableSchema") -> str:
     """
     censoring = schema.domain.censoring
     if censoring is None:
-        return schema.outcome_label
+        rate = schema.domain.is_rate and schema.domain.weights
+        return f"{schema.outcome_label} per {rate.unit}" if rate else schema.outcome_label
     what = "mean time without" if censoring.kind == RESTRICTED_MEAN else "chance of"
     within = f"within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
     return f"the {what} {censoring.event_words} {within}"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,8 +36,10 @@ MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyS
 """Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 WEIGHED = "records may have weights in task=cate, rule, average_effect and subgroups with their default learners"
 """What takes records that do not all count alike."""
-CENSORED = "task=cate, rule, average_effect and subgroups do, by one composition: with delta > 0 but for cate and rule"
+CENSORED = "task=cate, rule, subgroups (also subgroups=everybody) and, with delta > 0, average_effect do"
 """What takes outcomes that may be censored."""
+RATES = "trials have them by task=subgroups (SubgroupEffects) and, by default, task=average_effect"
+"""What takes outcomes with an exposure."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 
@@ -212,6 +214,9 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Whether outcomes may be censored: whether it has a step that releases a curve of that."""
         return False
 
+    takes_rates: ClassVar[bool] = False
+    """Whether outcomes may be divided by an exposure."""
+
     def check_weights(self) -> None:
         """Refuse, before a record is read, weights of records, pairs and censored outcomes where they have no place.
 
@@ -227,6 +232,8 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             )
         if domain.censoring is not None and not self.takes_censored:
             raise InputError(f"censoring: {type(self).__name__} takes no outcome by a horizon; {CENSORED}")
+        if domain.is_rate and not self.takes_rates:
+            raise InputError(f"exposure: {type(self).__name__} has no rates; {RATES}")
         if why is not None and domain.expected_weight is not None:
             raise InputError(f"weights: {why}; {WEIGHED}")
 

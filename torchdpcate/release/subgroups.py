@@ -1,7 +1,7 @@
 """Released effects in subgroups: noisy sums of public cells, and what follows from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.data.censoring import curve_errors
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import LinesRelease, ReleasedWeights
-from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
+from torchdpcate.release.cell_effects import DEVIATIONS, NUMBERS, CellEffects, cell_effects
 from torchdpcate.release.estimate import checked_level, noise_deviation
 from torchdpcate.release.lines import EVERYBODY, Lines
 from torchdpcate.release.lines import LEVEL as LEVEL
@@ -45,6 +46,7 @@ class SubgroupRelease(LinesRelease):
         scale: Of the noise of each number.
         schema: Columns and public bounds.
         privacy: The privacy statement.
+        follow_up: Released counts of the ends of follow-up, see ``curve_errors``; None where outcomes are all known.
         weights: Released propensity; None where the effects use none, or a known one.
 
     Raises:
@@ -66,11 +68,12 @@ class SubgroupRelease(LinesRelease):
     scale: float
     schema: TableSchema
     privacy: PrivacyStatement
+    follow_up: Tensor | None = None
     weights: ReleasedWeights | None = field(default=None)
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
-        if self.law not in BASES or self.released not in (SEPARATE, CROSSED) or not 0 < self.scale < float("inf"):
+        if self.law not in NUMBERS or self.released not in (SEPARATE, CROSSED) or not 0 < self.scale < float("inf"):
             raise InputError(
                 f"law = {self.law!r}, released = {self.released!r}, scale = {self.scale}: not of a release"
             )
@@ -103,18 +106,25 @@ class SubgroupRelease(LinesRelease):
     @cached_property
     def effects(self) -> CellEffects:
         """The effects with the laws of their errors."""
-        return self._effects(self.statistics)
+        return self._effects(range(self.statistics.shape[1]))
 
-    def _effects(self, statistics: Tensor) -> CellEffects:
-        """Return the effects of all arms but the first of these numbers, against the first."""
-        members = self.subgroups.members(self.strata)
-        half, per_person = self.schema.summed[1], self.privacy.protected.records * self.schema.design_effect
-        return cell_effects(statistics, members, self.law, self.scale, half, per_person)
+    def _effects(self, order: Sequence[int]) -> CellEffects:
+        """Return the effects of all arms in this order but its first, against that."""
+        members, statistics = self.subgroups.members(self.strata), self.statistics[:, list(order)]
+        unit, per_person = self.schema.cell_unit, self.privacy.protected.records * self.schema.design_effect
+        found = cell_effects(statistics, members, self.law, self.scale, unit, per_person)
+        censoring = self.domain.censoring
+        if self.follow_up is None or censoring is None:
+            return found
+        counts, noise = self.follow_up, DEVIATIONS[self.law] * float(self.privacy.public["follow_up_scale"])
+        counts = counts.view(len(order), -1)[list(order)].flatten() if censoring.by_arm else counts
+        curve = curve_errors(counts, censoring, noise, len(order)).repeat(len(members))
+        return replace(found, gaussian=found.gaussian.hypot(curve), noise=found.noise.hypot(curve))
 
     @property
     def named(self) -> Lines:
         """The effects as lines, in the groups of their partitions."""
-        return self._named(range(len(self.arms) + 1))
+        return self._named(range(self.statistics.shape[1]))
 
     def _named(self, order: Sequence[int]) -> Lines:
         r"""Return the lines of the arms in this order against the first of it.
@@ -123,7 +133,7 @@ class SubgroupRelease(LinesRelease):
         of the level :math:`p^{1/m}` for m effects (Sidak 1967), which is exact for disjoint cells and holds for any
         others, and for arms that share a reference, because the noise is Gaussian or a mixture of Gaussians.
         """
-        found = self.effects if list(order) == sorted(order) else self._effects(self.statistics[:, list(order)])
+        found = self.effects if list(order) == sorted(order) else self._effects(order)
         cells, bound = self.subgroups, self.schema.greatest
         names = tuple(self._titled(cells.names, order))
         titles = tuple(labelled(self.schema, self._titled(cells.labels, order)))
@@ -221,7 +231,8 @@ class SubgroupRelease(LinesRelease):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""
-        return {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
+        ends = {} if self.follow_up is None else {"follow_up": self.follow_up}
+        return {"statistics": self.statistics, **ends} | ({} if self.weights is None else self.weights.tensors())
 
     def facts(self) -> dict[str, Any]:
         """Return the cells, and the law and scale of the noise."""
@@ -239,8 +250,15 @@ class SubgroupRelease(LinesRelease):
         subgroups = Subgroups.of(facts["subgroups"], schema)
         strata = strata_of(subgroups, facts["released"])
         arms = len(schema.actions) if schema.pairs is None else 1
-        require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
+        require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS[facts["law"]]), "statistics")
         noise = {"law": facts["law"], "scale": float(facts["scale"]), "statistics": tensors["statistics"]}
+        censoring = schema.domain.censoring
+        if censoring is not None:
+            curves = len(schema.actions) if censoring.by_arm else 1
+            noise["follow_up"] = tensors["follow_up"]
+            require_tensor(
+                tensors["follow_up"], (curves * ((censoring.known_ends + 1) * censoring.bins + 1),), "follow_up"
+            )
         return {"subgroups": subgroups, "released": facts["released"], **noise}
 
 

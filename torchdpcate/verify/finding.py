@@ -422,7 +422,8 @@ class _Said:
         people += f" of {self.sites} sites" if self.sites else ""
         bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
         facts = {
-            "Records are weighted: the answer is for those whom they stand for.": self.domain.weights,
+            "Records are weighted: the answer is for those whom they stand for.": self.domain.weights
+            and not self.domain.is_rate,
             "It is for those like the complete records.": self.domain.dropped,
         }
         return [_listed(f"It is about people like those in the {people}", bounds), *_true(facts)]

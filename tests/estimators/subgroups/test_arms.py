@@ -1,9 +1,13 @@
 """Effects in subgroups, and of everybody, of more than two arms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from tests.composition.test_censoring import FINE, TAU, kaplan_meier, restricted_mean
+from torchdpcate.data.censoring import Censoring, curve_errors
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
@@ -96,3 +100,84 @@ def test_intervals_hold_as_often_as_they_say(simultaneous):
         inside = (low <= [0.3, 0.5]) & (high >= [0.3, 0.5])
         held.append(inside.all() if simultaneous else inside.mean())
     assert np.mean(held) >= 0.87
+
+
+# -- by a horizon
+
+RATES = torch.tensor([0.5, 0.9, 0.4]).double()
+
+
+def by_horizon(outcome: Censoring = FINE, propensity=(0.25, 0.25, 0.5)) -> TableSchema:
+    entry = {name: value for name, value in outcome.entry().items() if name != "label"}
+    return TableSchema.from_dict(FACTS | {"outcome": entry, "propensity": list(propensity)})
+
+
+def followed(n=3000, seed=0):
+    """As ``records``, with time and event: arms differ in the event's rate, and in how follow-up ends."""
+    x, a, _ = records(n, seed)
+    random = torch.Generator().manual_seed(seed + 1)
+    event, end = (
+        torch.empty(2, n).double().exponential_(generator=random) / torch.stack([RATES, RATES / 2])[:, a.long() - 1]
+    ).unbind()
+    return x, a, torch.stack([torch.minimum(event, end), (event <= end).double()], 1)
+
+
+@pytest.mark.parametrize("kind", ["restricted_mean", "event_by_horizon"])
+def test_without_noise_effects_by_a_horizon_are_those_of_kaplan_meier(kind):
+    x, a, both = followed()
+    outcome = replace(FINE, kind=kind)
+    fitted = SubgroupEffects(by_horizon(outcome), None, subgroups="everybody").fit(x, a, both)
+    expected = []
+    for arm in (1, 2, 3):
+        time, event = both[a == arm].numpy().T
+        at, survival = kaplan_meier(time, event)
+        expected.append(restricted_mean(time, event) if kind == "restricted_mean" else 1 - survival[at <= TAU][-1])
+    found = fitted.nonprivate_effects().estimate.tolist()
+    assert found == pytest.approx([own - expected[0] for own in expected[1:]], abs=3e-3)
+
+
+def test_without_noise_the_chance_of_an_event_is_right_where_others_compete():
+    """That of Aalen and Johansen, of a third of the events; the curve has as many cells as both kinds of them need."""
+    x, a, both = followed()
+    both[::3, 1] *= 2
+    facts = FINE.entry() | {"kind": "event_by_horizon", "event": {"name": "d", "success": 1, "censored": 0}}
+    schema, expected = TableSchema.from_dict(by_horizon().to_dict() | {"outcome": facts}), []
+    for arm in (1, 2, 3):
+        time, code = both[a == arm].numpy().T[:, both[a == arm, 0].argsort().numpy()]
+        at_risk = np.arange(len(time), 0, -1)
+        before = np.cumprod(np.append(1, 1 - (code > 0) / at_risk)[:-1])
+        expected.append((before * (code == 1) / at_risk)[time <= TAU].sum())
+    fitted = SubgroupEffects(schema, None, subgroups="everybody").fit(x, a, both)
+    found = fitted.nonprivate_effects().estimate.tolist()
+    assert found == pytest.approx([own - expected[0] for own in expected[1:]], abs=3e-3)
+    release = SubgroupEffects(schema, PrivacyBudget(1e5, 0.0), subgroups="everybody").fit(x, a, both).release()
+    assert release.follow_up.shape == (3 * (3 * FINE.bins + 1),)
+    assert release.estimate == pytest.approx(found, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [PrivacyBudget(1.0, 0.0), PrivacyBudget(0.3, 1e-5)])
+def test_intervals_by_a_horizon_count_the_noise_of_each_arm_s_curve(budget):
+    """Of 300 fits 243 hold the truth at least but once in a million, if nine of ten do; few bins, much noise."""
+    outcome = Censoring("t", "d", TAU, floor=0.3, bins=5)
+    truth = (1 - (-RATES * TAU).exp()) / RATES
+    held = torch.zeros(2)
+    for seed in range(300):
+        learner = SubgroupEffects(by_horizon(outcome), budget, subgroups="everybody").fit(*followed(800, seed))
+        low, high = torch.from_numpy(learner.release().interval(0.9)).T
+        held += (low <= truth[1:] - truth[0]) & (high >= truth[1:] - truth[0])
+    assert held.min() >= 243
+
+
+def test_a_curve_s_noise_widens_each_line_of_its_arm():
+    release = SubgroupEffects(by_horizon(Censoring("t", "d", TAU)), SOME, subgroups=CELLS).fit(*followed()).release()
+    scale = release.privacy.public["follow_up_scale"] * 2**0.5
+    curve = curve_errors(release.follow_up, release.domain.censoring, scale, 3).repeat(4)
+    plain = replace(release, follow_up=None).effects
+    assert release.effects.gaussian.square() - plain.gaussian.square() == pytest.approx(curve.square())
+    assert release.effects.noise.square() - plain.noise.square() == pytest.approx(curve.square())
+    order = [
+        release.against("high").set_index("line").loc[f"sex = f: {arm} instead of high"] for arm in ("low", "placebo")
+    ]
+    assert order[1]["estimate"] == pytest.approx(-release.lines().loc["sex = f: high instead of placebo", "estimate"])
+    assert [own["high"] > own["low"] for own in order] == [True, True]

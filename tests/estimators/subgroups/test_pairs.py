@@ -27,6 +27,8 @@ FACTS = {
 }
 PAIRED = FACTS | {"assignment": {"pairs": "pair"}}
 CROSSED = FACTS | {"assignment": {"crossover": "pair", "period": "visit"}}
+COUNTED = {"name": "score", "low": 0, "high": 60, "exposure": {"name": "years", "high": 5}}
+BY_HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "kind": "event_by_horizon"}
 MANY = PrivacyBudget(1e5, 0.0)
 
 
@@ -196,6 +198,8 @@ def test_levels_that_differ_in_a_pair_have_no_mean():
         ({"assignment": {"pairs": "pair", "most": 0}}, "most of pairs 'pair' is 0; give a public bound above 0"),
         ({"assignment": {"pairs": "age"}}, "column 'age' has another role"),
         ({"weights": {"name": "w", "high": 2}}, "assignment by pairs: weights"),
+        ({"outcome": COUNTED}, "assignment by pairs: weights and exposures are of a record; leave them out"),
+        ({"outcome": BY_HORIZON}, "assignment by pairs: an outcome by a horizon has no difference where follow-up"),
         ({"treatment": {"name": "treat", "categories": [0, 1, 2]}, "propensity": None}, "more than two arms"),
         ({"cluster": "school"}, "unknown entry 'cluster'"),
     ],

@@ -107,11 +107,16 @@ class Averages(TaskSpec):
     release: AverageEffectRelease
 
     def suited(self) -> TaskSpec:
-        """See ``TaskSpec``: ``LineAverages`` or ``ArmLines``; of a design, or arms at delta = 0, ``ArmAverages``."""
+        """See ``TaskSpec``: lines of a composition; of designs and rates, or a trial by a horizon of arms, cells' sums.
+
+        The latter are half as wide for the 929 patients and three arms of ``survival::colon``, epsilon = 1.
+        """
         schema, by_lines = self.study.schema, self.config.effect._target_ == _LINES
-        if not schema.compared and schema.assignment is None:
+        if not schema.compared and schema.assignment is None and not schema.domain.is_rate:
             return LineAverages.of(self) if by_lines else self
-        if by_lines and schema.assignment is None and self.config.privacy.delta > 0:
+        sums = schema.domain.censoring is not None and schema.domain.known_propensity is not None
+        sums |= schema.domain.is_rate
+        if by_lines and schema.assignment is None and self.config.privacy.delta > 0 and not sums:
             return ArmLines.of(self)
         return ArmAverages.of(self)
 
@@ -372,6 +377,7 @@ class SubgroupTask(TaskSpec):
             self.config.privacy.delta == 0
             or len(schema.actions) > 2
             or schema.assignment is not None
+            or schema.domain.is_rate
             or given == RANDOMISED
         ):
             return self
@@ -512,7 +518,7 @@ class ArmAverages(SubgroupTask):
         for name, (value, known) in given.items():
             if value != known:
                 schema = task.study.schema
-                has = f"{len(schema.actions)} arms" if schema.compared else "clusters or pairs"
+                has = f"{len(schema.actions)} arms" if schema.compared else "clusters, pairs or an exposure"
                 raise InputError(
                     f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
                     f"{name}={known} takes them"

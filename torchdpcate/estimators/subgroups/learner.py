@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import CountedByFollowUp
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.assignment import Pairs
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
@@ -23,7 +25,9 @@ from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.subgroups.plan import (
+    CURVE,
     EQUAL,
+    FOLLOW_UP,
     KNOWN,
     RANDOMISED,
     SubgroupPlan,
@@ -35,15 +39,15 @@ from torchdpcate.estimators.subgroups.plan import (
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
-from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, CellEffects, cell_effects
+from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, RATE, CellEffects, cell_effects
 from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
 
 _NONE = 1e-12  # scale of no noise
-_ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range"
+_ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range, rates at a tenth"
 
 
 @dataclass(eq=False, repr=False)
@@ -56,7 +60,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     .. math:: \tau_c = \bar y_{c1} - \bar y_{c0}, \qquad
         \bar y_{cz} = \frac{\sum_{i \in c,\, a_i = z} w_i y_i}{\sum_{i \in c,\, a_i = z} w_i}
 
-    It is of trials with delta = 0, of K arms, of clusters and of pairs; else ``AverageEffect`` has lines of subgroups.
+    It is of trials with delta = 0, of K arms, of clusters, of pairs, and of rates (an exposure, by whose sum that of
+    outcomes is divided); else ``AverageEffect`` has lines of subgroups. By a horizon records weigh by a curve of
+    censoring.
 
     Of pairs of which one record is treated (``Pairs``) a record is a pair, and the effect the mean of its differences.
 
@@ -155,7 +161,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         )
 
     def release(self) -> SubgroupRelease:
-        """Pay for the sums of all cells and return the effects, the same ones each time.
+        """Pay for the sums of all cells, which a fit by a horizon did, and return the effects, the same ones each time.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
@@ -165,10 +171,16 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     def _release(self) -> SubgroupRelease:
         plan, guarantee, public = self.plan_, self.plan_.guarantee(), self.plan_.public()
-        session = self._session.charging([RECORDS], plan.queries["sums"].charge)
-        answers = {"sums": plan.ask("sums", session, self._sums)}
-        self._own = session.entries
-        return plan.conclude(answers, self._statement_of(plan, guarantee, public, self._own))
+        if "sums" not in self._answers:
+            self._ask("sums", self._sums)
+        return plan.conclude(self._answers, self._statement_of(plan, guarantee, public, self._entries))
+
+    def _ask(self, name: str, exact: Tensor) -> Tensor:
+        """Pay for an answer, keep it and return it."""
+        session = self._session.charging([RECORDS], self.plan_.queries[name].charge)
+        self._answers[name] = self.plan_.ask(name, session, exact)
+        self._entries |= session.entries
+        return self._answers[name]
 
     def nonprivate_effects(self) -> CellEffects:
         """Return the effects without noise in their sums. The curator's, never to be published.
@@ -180,7 +192,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         plan = self.plan_
         members = plan.subgroups.members(plan.strata)
         times = self.protected.records * self.schema_.design_effect
-        return cell_effects(self._sums, members, plan.law, _NONE, plan.schema.summed[1], times)
+        return cell_effects(self._sums, members, plan.law, _NONE, plan.schema.cell_unit, times)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)
@@ -220,18 +232,30 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     takes_pairs = True
     needs_equal_records = None
     """See ``PrivateEstimator``: terms are multiplied by the weights."""
+    takes_censored = takes_rates = True
 
     def _learn(self, records: CausalData | RecordStream) -> None:
-        """Sum; the records themselves are not kept."""
+        """Sum, by a released curve of censoring where there is one; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
         known, actions, paired = plan.weighting.way == KNOWN, self._arms(), self.schema_.pairs is not None
 
         def outcomes(batch: CausalData) -> Tensor:
-            weights = times_weight(plan.weighting.weights(batch.a, propensity_of(batch) if known else None), batch)
-            numbers = record_numbers(batch.y, weights, plan.law, *plan.schema.summed)
+            weights = plan.weighting.weights(batch.a, propensity_of(batch) if known else None)
+            weights = weights if domain.is_rate else times_weight(weights, batch)
+            numbers = record_numbers(batch.y, weights, plan.law, *plan.schema.summed, batch.weight)
             return cell_sums(numbers, None if paired else batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
-        self._sums = rows_of(records, domain, actions).total(outcomes)
+        rows = rows_of(records, domain, actions)
+        self._answers: dict[str, Tensor] = {}
+        self._entries: set[int] = set()
+        if plan.ends is None or domain.censoring is None:
+            self._sums = rows.total(outcomes)
+            return
+        ends, private = rows.total(plan.ends).double(), self.budget is not None
+        counted = CountedByFollowUp(domain.censoring, self._ask("follow_up", ends) if private else ends)
+        self._sums = rows.then(counted).total(outcomes)
+        if private:  # within the fit, whose fixed charges compose tightly; later ones would pass a filter
+            self._ask("sums", self._sums)
 
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
@@ -240,10 +264,24 @@ _RECORDS = 50
 _RUNS = 30_000  # each of 24 exact draws
 
 
-def _planned(budget: PrivacyBudget, law: str, pairs: Pairs | None = None) -> SubgroupPlan:
-    schema = replace(TableSchema.from_domain(_DOMAIN), assignment=pairs)
+def _planned(
+    budget: PrivacyBudget, law: str, pairs: Pairs | None = None, censoring: Censoring | None = None
+) -> SubgroupPlan:
+    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, censoring=censoring)
+    schema = replace(TableSchema.from_domain(domain), assignment=pairs)
     cells, weighting = Subgroups.of(_CELLS, schema), Weighting.of(RANDOMISED, schema)
     return SubgroupPlan(_RECORDS, schema, cells, budget, weighting, law, SEPARATE)
+
+
+def worst_ends(plan: SubgroupPlan) -> tuple[Tensor, Tensor]:
+    """Return the counts of the ends of follow-up of two neighbouring data sets: a record leaves one, enters another."""
+    assert plan.ends is not None
+    x, found = torch.zeros(_RECORDS, 2, dtype=torch.float64), []
+    for moved in (False, True):
+        a, follow_up = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS, 2), 0.5, dtype=torch.float64)
+        a[0], follow_up[0] = (0.0, torch.tensor([1.0, 0.0])) if moved else (1.0, torch.tensor([0.0, 1.0]))
+        found.append(plan.ends(CausalData(x, a, follow_up[:, 1], follow_up=follow_up)))
+    return found[0], found[1]
 
 
 def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
@@ -265,7 +303,8 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
             y[0] -= 2 * half
             if not same_cell:
                 x[0], a[0] = 0.1, 0.0
-        numbers = record_numbers(y, torch.ones_like(y), plan.law, middle, half)
+        exposure = (torch.arange(_RECORDS) > 0).double()  # one number alone
+        numbers = record_numbers(y, torch.ones_like(y), plan.law, middle, half, exposure)
         datasets.append(
             cell_sums(numbers, a if plan.schema.pairs is None else None, plan.strata.positions(x), plan.strata.size)
         )
@@ -280,6 +319,29 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
 def _laplace(budget: PrivacyBudget) -> Game:
     plan = _planned(PrivacyBudget(budget.epsilon, 0.0), LAPLACE)
     return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)
+
+
+@worst_case(
+    "subgroups_rates",
+    SubgroupPlan,
+    attacks=[Target(Charge(Purpose.RELEASE, SubgroupPlan.name), {"law": RATE})],
+    pair="a treated record without time at risk becomes a control without any in other cells of two partitions",
+)
+def _rates(budget: PrivacyBudget) -> Game:
+    plan = _planned(PrivacyBudget(budget.epsilon, 0.0), RATE)
+    return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)
+
+
+@worst_case(
+    "subgroups_follow_up",
+    SubgroupPlan,
+    attacks=[FOLLOW_UP],
+    pair="a treated record with the event in the first part of the horizon becomes a control followed to its end",
+)
+def _follow_up(budget: PrivacyBudget) -> Game:
+    plan = _planned(PrivacyBudget(budget.epsilon / CURVE, 0.0), LAPLACE, censoring=Censoring("t", "d", 1.0))
+    claim = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
+    return replace(plan.game("follow_up", *worst_ends(plan), most_runs=_RUNS), guarantee=claim)
 
 
 @worst_case(

@@ -3,14 +3,17 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import FollowUpCells
+from torchdpcate.composition.steps import summation_error
 from torchdpcate.data._arrays import plural
+from torchdpcate.data.censoring import curve_errors
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
@@ -18,7 +21,6 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import GaussianMechanism, LaplaceMechanism
 from torchdpcate.release.cell_effects import (
@@ -27,10 +29,12 @@ from torchdpcate.release.cell_effects import (
     GAUSSIAN,
     LAPLACE,
     NUMBERS,
+    RATE,
     basis,
     count_noise,
     mean_noise,
     powers,
+    rate_numbers,
 )
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
@@ -84,7 +88,7 @@ class Weighting:
             schema: Columns and public facts.
 
         Raises:
-            InputError: No such word, a propensity that is not known, or censored outcomes.
+            InputError: No such word, or a propensity that is not known.
         """
         if given not in PROPENSITIES:
             raise InputError(f"propensity = {given!r}: choose one of {', '.join(PROPENSITIES)}")
@@ -93,10 +97,13 @@ class Weighting:
             return cls(EQUAL, 0.5, 0.5, shares=(1.0,))
         if len(schema.actions) > 2:
             return cls._of_arms(given, schema)
-        if schema.domain.censoring is not None:
-            raise InputError(f"censoring: {_LINES}")
         if given == RANDOMISED:
             return cls(EQUAL, 0.5, 0.5)
+        if known is None and schema.domain.is_rate:
+            raise InputError(
+                "exposure: rates are of trials; state propensity: in the domain, or give propensity=randomised; of a "
+                "cohort give outcomes over one length of follow-up, or by a horizon (time, event, horizon)"
+            )
         if known is None and schema.cluster is not None:
             raise InputError(
                 f"cluster {schema.cluster.name!r}: intervals count clusters of a trial alone, whose arms have one "
@@ -111,11 +118,6 @@ class Weighting:
     def _of_arms(cls, given: str, schema: TableSchema) -> "Weighting":
         """Return the weighting of more than two arms, whose probabilities are the same for all records."""
         known, arms = schema.domain.known_propensity, len(schema.actions)
-        if schema.domain.censoring is not None:
-            raise InputError(
-                f"censoring: of {arms} arms an outcome by a horizon is for task=cate (RLearner) alone, which has "
-                "each arm's mean effect too; or put the records of two arms into a file of their own"
-            )
         if known is None and given != RANDOMISED:
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
@@ -167,8 +169,10 @@ class Weighting:
         }
 
 
-def record_numbers(y: Tensor, weights: Tensor, law: str, middle: float, half: float) -> Tensor:
-    """Return what each record adds to the numbers of its cells and arm, float64 [n, 3].
+def record_numbers(
+    y: Tensor, weights: Tensor, law: str, middle: float, half: float, exposure: Tensor | None = None
+) -> Tensor:
+    """Return what each record adds to the numbers of its cells and arm, float64 [n, k].
 
     Args:
         y: Outcomes [n] within the domain, or differences of pairs.
@@ -176,21 +180,26 @@ def record_numbers(y: Tensor, weights: Tensor, law: str, middle: float, half: fl
         law: Law of the noise, which decides the basis.
         middle: Of their bounds.
         half: Half the width between these.
+        exposure: In [0, 1], of rates, [n].
     """
-    u = ((y - middle) / half).clamp(-1, 1)
+    u = (y - middle) / half
+    if law == RATE:
+        assert exposure is not None
+        return weights[:, None] * rate_numbers(u.clamp(0, 1), exposure.double().clamp(0, 1))
+    u = u.clamp(-1, 1)
     return weights[:, None] * (powers(u) @ basis(law).T)
 
 
 def cell_sums(
     numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int, n: int | None = None, arms: int = 2
 ) -> Tensor:
-    """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, arms, 3].
+    """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, arms, k].
 
     Each number is rounded to ``sum_grid(n, 1)``, of which float64 adds multiples without error.
 
     Args:
-        numbers: What each record adds, in [-1, 1], [n, 3].
-        a: Position of each record's arm, [n]; None sums all arms together, [strata, 1, 3].
+        numbers: What each record adds, in [-1, 1], [n, k].
+        a: Position of each record's arm, [n]; None sums all arms together, [strata, 1, k].
         positions: Cells of each record, one of each partition, [n, partitions].
         strata: Number of cells.
         n: Number of all records, where these are some of them; None: these are all.
@@ -199,18 +208,18 @@ def cell_sums(
     step = sum_grid(len(numbers) if n is None else n, 1.0)
     steps = numbers.clamp(-1, 1).div(step).round()
     arms, own = (1, 0) if a is None else (arms, a.round().long())
-    total = torch.zeros(arms * strata, NUMBERS, dtype=torch.float64)
+    total = torch.zeros(arms * strata, numbers.shape[1], dtype=torch.float64)
     for cells in positions.T:  # one of each partition
         total.index_add_(0, arms * cells + own, steps)
-    return total.mul_(step).reshape(strata, arms, NUMBERS)
+    return total.mul_(step).reshape(strata, arms, -1)
 
 
 def sensitivity(law: str, partitions: int, n: int) -> float:
     r"""Return how far one replaced record moves the numbers of all cells together, rounding included.
 
-    .. math:: \Delta_1 = 2 P + 3 P g \text{ (laplace)}, \qquad \Delta_2 = \sqrt P (2 + \sqrt 3 g) \text{ (gaussian)}
+    .. math:: \Delta_1 = 2 P + k P g \text{ (laplace)}, \qquad \Delta_2 = \sqrt P (2 + \sqrt k g) \text{ (gaussian)}
 
-    for P partitions, each of which a record moves in one cell and arm, or in two, however many arms there are; g is the
+    for k numbers and P partitions, each of which a record moves in one cell and arm, or in two, of any arms; g is the
     grid of the sums. Proof: docs/guarantees/average_effects.md.
 
     Args:
@@ -223,20 +232,21 @@ def sensitivity(law: str, partitions: int, n: int) -> float:
         (4.0, 4.0)
     """
     step = sum_grid(n, 1.0)
-    if law == LAPLACE:
-        return partitions * (2 + NUMBERS * step)
-    assert law == GAUSSIAN
-    return math.sqrt(partitions) * (2 + math.sqrt(NUMBERS) * step)
+    if law != GAUSSIAN:
+        return partitions * (2 + NUMBERS[law] * step)
+    return math.sqrt(partitions) * (2 + math.sqrt(NUMBERS[law]) * step)
 
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_STRATA = 4096
-_TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side
+FOLLOW_UP = Charge(Purpose.WEIGHTS, "subgroups", "follow_up")
+CURVE, _INWARDS = 0.3, 1e-9  # share of counts of the ends of follow-up, and what rounding of shares may take
+_TYPICAL_MEAN, _TYPICAL_RATE = 0.5, 0.1  # of outcomes in [-1, 1], at either side; over exposures in [0, 1]
 _FORMULA = (
-    "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of each "
-    "cell and arm of P partitions; "
+    "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums (of rates six) of "
+    "each cell and arm of P partitions; "
     "docs/guarantees/average_effects.md"
 )
 
@@ -284,20 +294,39 @@ class SubgroupPlan(Plan[SubgroupRelease]):
     def queries(self) -> Mapping[str, Query]:
         if self.budget is None:
             return {}
-        return {"sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+        sums = {"sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+        return (
+            sums if self.ends is None else {"follow_up": Query(FOLLOW_UP, self.ends_law, prefix="follow_up_"), **sums}
+        )
+
+    @cached_property
+    def ends(self) -> FollowUpCells | None:
+        """Counts of the ends of follow-up, of which a curve of censoring is made; None where all outcomes are known."""
+        censoring = self.schema.domain.censoring
+        return None if censoring is None else FollowUpCells(censoring, len(self.schema.actions))
+
+    @cached_property
+    def ends_law(self) -> AddedNoise:
+        """Noise of these counts: a record leaves one, and enters another."""
+        assert self.ends is not None
+        l2, times, bound = self.ends.moved()
+        moved = (l2 if self.law == GAUSSIAN else 2.0) + times * summation_error(self.n, bound)
+        return self._noise(CURVE, moved, self.ends.size)
 
     @cached_property
     def sums_law(self) -> AddedNoise:
         """Noise of all sums together."""
-        assert self.budget is not None
-        event: Event = PureEvent(self.budget.epsilon)
-        if self.law == GAUSSIAN:
-            event = GaussianMechanism(self.budget, 1.0).event
         moved = sensitivity(self.law, len(self.strata.partitions), self.n)
-        size = len(self.weighting.mass) * NUMBERS * self.strata.size
-        if isinstance(event, PureEvent):
-            return AddedNoise(LaplaceMechanism(event.epsilon, moved), size)
-        assert isinstance(event, GaussianEvent)
+        size = len(self.weighting.mass) * NUMBERS[self.law] * self.strata.size
+        return self._noise(1.0 if self.ends is None else 1 - CURVE - _INWARDS, moved, size)
+
+    def _noise(self, share: float, moved: float, size: int) -> AddedNoise:
+        """Return the noise of numbers that one record moves so far, for a share of epsilon, or of mu^2."""
+        assert self.budget is not None
+        if self.law != GAUSSIAN:
+            return AddedNoise(LaplaceMechanism(share * self.budget.epsilon, moved), size)
+        whole = GaussianMechanism(self.budget, 1.0).event
+        event = replace(whole, noise_multiplier=whole.noise_multiplier / math.sqrt(share))
         return AddedNoise(GaussianMechanism.of_event(event, moved), size)
 
     @property
@@ -306,7 +335,7 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     def settings(self) -> dict[str, Any]:
         stated = {} if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        if self.law == LAPLACE:
+        if self.law != GAUSSIAN:
             stated.pop("delta", None)
         return {
             "learner": self.learner,
@@ -353,17 +382,19 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         )
 
     def answers(self, release: SubgroupRelease) -> dict[str, Tensor]:
-        return {"sums": release.statistics}
+        ends = {} if release.follow_up is None else {"follow_up": release.follow_up}
+        return ends | {"sums": release.statistics}
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
         return SubgroupRelease(
             self.subgroups,
             self.released,
-            answers["sums"].reshape(self.strata.size, -1, NUMBERS).to(torch.float64),
+            answers["sums"].reshape(self.strata.size, -1, NUMBERS[self.law]).to(torch.float64),
             self.law,
             self.scale,
             self.schema,
             privacy,
+            answers.get("follow_up"),
         )
 
     @property
@@ -401,12 +432,25 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         end: 1.3 times as much at an end, 0.9 in the middle. Of more than two arms of the one with the most.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
-        pull = float(mean_noise(self.law, torch.tensor(_TYPICAL_MEAN, dtype=torch.float64)).norm())
+        unit, typical = self.schema.cell_unit, _TYPICAL_RATE if self.law == RATE else _TYPICAL_MEAN
+        pull = float(mean_noise(self.law, torch.tensor(typical, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
         each = deviation[:, None] / (self.records[:, None] * mass)
         if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
             each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
-        return self.schema.summed[1] * each.norm(dim=1)
+        return (unit * each.norm(dim=1)).hypot(torch.tensor(self.curve_noise, dtype=torch.float64))
+
+    @property
+    def curve_noise(self) -> float:
+        """What noise in the curve of censoring is expected to do to an effect: half are followed to the horizon."""
+        censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
+        if censoring is None or self.budget is None:
+            return 0.0
+        ends = (censoring.known_ends + 1) * censoring.bins
+        cells = torch.tensor([0.5 / ends] * ends + [0.5], dtype=torch.float64)
+        counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
+        noise = DEVIATIONS[self.law] * self.ends_law.scale
+        return float(curve_errors(counts, censoring, noise, len(mass)).max())
 
     @property
     def expected_noise(self) -> float:
@@ -480,9 +524,10 @@ def plan_subgroups(
         >>> plan.law, round(plan.scale, 4), round(plan.expected_noise, 4)
         ('laplace', 2.0, 0.0265)
     """
+    first = RATE if schema.domain.is_rate else LAPLACE
     if budget is None:
-        return SubgroupPlan(n, schema, subgroups, None, weighting, LAPLACE, SEPARATE, **settings)
-    laws = (LAPLACE,) if budget.delta == 0 else (LAPLACE, GAUSSIAN)
+        return SubgroupPlan(n, schema, subgroups, None, weighting, first, SEPARATE, **settings)
+    laws = (first,) if budget.delta == 0 or first == RATE else (LAPLACE, GAUSSIAN)
     ways = (SEPARATE, CROSSED) if _crosses(subgroups) else (SEPARATE,)
     plans = (
         SubgroupPlan(n, schema, subgroups, budget, weighting, law, way, **settings)
