@@ -78,7 +78,8 @@ def test_a_learner_whose_plan_has_none_releases_nothing(monkeypatch):
 
 def test_what_was_charged_to_no_block_claims_nothing(monkeypatch):
     fitted = learner()
-    monkeypatch.setattr(type(fitted), "_own", property(lambda learner: set(), lambda learner, own: None), raising=False)
+    none = property(lambda learner: set(), lambda learner, own: None)
+    monkeypatch.setattr(type(fitted), "_entries", none, raising=False)
     with pytest.raises(InputError, match="nothing was charged for this release"):
         fitted.release()
 

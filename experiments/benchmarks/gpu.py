@@ -224,7 +224,7 @@ class Bench:
 
             one, hessian = self.timed(gradient), HessianVectorProduct(objective, theta)
             v = torch.ones_like(theta)
-            product = self.timed(lambda hessian=hessian, v=v: hessian.matvec(v))
+            product = self.timed(lambda hessian=hessian, v=v: hessian.matmat(v[:, None]))
             name = f"Hessian product, p = {theta.numel():,}, {str(dtype).removeprefix('torch.')}"
             yield Figure(name, product, product / one, "gradient", f"{HVP_LIMIT:g}")
             del hessian

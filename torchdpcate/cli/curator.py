@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -206,6 +205,8 @@ def _balance(curator: Path) -> Iterator[Part]:
     """Yield how far the arms' covariates are apart before and after weighting."""
     said = []
     if (curator / "balance.csv").is_file():
+        import pandas as pd
+
         most = pd.read_csv(curator / "balance.csv", index_col=0)[["before", "after"]].abs().max()
         said = [f"Largest difference {name} weighting: {value:.2f}; 0.1 is small." for name, value in most.items()]
     yield from _pictured(curator, "Are the arms alike after weighting?", "balance.png", said)

@@ -56,7 +56,7 @@ def ask_domain(
         InputError: A column that is given, and is none of the table's; or no column can be a covariate.
 
     Example:
-        >>> said = iter(["a", "", "y", "0 1", "manual", "", "", "x", "0, 9", "yes", "", "0.1", "protocol"])
+        >>> said = iter(["a", "", "y", "0 1", "manual", "", "", "x", "0, 9", "yes", "", "", "0.1", "protocol"])
         >>> kinds = dict.fromkeys("ayx", "numbers")
         >>> print(ask_domain(kinds, lambda question: next(said), lambda line: None).text.partition("covariates")[2])
         :

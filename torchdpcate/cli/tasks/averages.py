@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import pandas as pd
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -40,6 +39,7 @@ from torchdpcate.release.lines import LEVEL, Lines
 from torchdpcate.release.subgroups import SubgroupRelease
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from torchdpcate.data.streams import RecordStream
@@ -292,6 +292,8 @@ def write_arms(task: TaskSpec) -> Figures:
 
 def write_balance(balance: BalanceTable, folder: Path) -> None:
     """Write ``balance.csv``, the balance without noise, into the curator's folder."""
+    import pandas as pd
+
     table = pd.DataFrame(balance.columns(), index=list(map(spreadsheet_cell, balance.names)))
     write_text(folder / "balance.csv", table.to_csv(index_label="feature"), PRIVATE)
 

@@ -201,13 +201,13 @@ class Effects(TaskSpec):
     def _second_stage(self, site: Site | None) -> SecondStage | AdaptiveSecondStage:
         """Return the second stage; that of a composition has nuisances of its own kind, and may be one of a site."""
         nuisance, second_stage = instantiate(self.config.nuisance), instantiate(self.config.second_stage)
-        if isinstance(second_stage, AdaptiveSecondStage) and isinstance(nuisance, NuisanceConfig):
+        if isinstance(second_stage, AdaptiveSecondStage) and type(nuisance) is NuisanceConfig:
             nuisance = WideAndDeep.alone(nuisance)
         if isinstance(second_stage, AdaptiveSecondStage) != isinstance(nuisance, ComposedNuisance):
             chosen = choices(self.config, ["nuisance", "second_stage"])
             raise InputError(
                 f"nuisance = {chosen['nuisance']}: not for second_stage = {chosen['second_stage']}; adaptive takes "
-                "nuisance=auto, additive or mlp, others mlp or convex"
+                "nuisance=auto, additive or mlp, others mlp or recurrent"
             )
         if isinstance(second_stage, RidgeSecondStage):
             return replace(second_stage, noise_ratio=self.mechanism.noise_ratio)

@@ -241,4 +241,4 @@ class EffectRules(Rules):
     @staticmethod
     def _nuisance(config: DictConfig) -> Any:
         nuisance = instantiate(config.nuisance)
-        return WideAndDeep.alone(nuisance) if isinstance(nuisance, NuisanceConfig) else nuisance
+        return WideAndDeep.alone(nuisance) if type(nuisance) is NuisanceConfig else nuisance
