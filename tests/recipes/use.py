@@ -72,4 +72,4 @@ if __name__ == "__main__":
     sys.stdout, out = open(os.devnull, "w"), sys.stdout  # noqa: SIM115 - for the rest of the process
     found = {what: used(what) for what in RUNS}
     found["forgery"] = refuses_a_forgery(Path("mechanism/release/release.safetensors"))
-    print(json.dumps(found, default=str), file=out)
+    print(json.dumps(found, default=str), file=out, flush=True)
