@@ -44,7 +44,7 @@ class Cluster:
 
     Attributes:
         name: The table's column that tells whose cluster a record is in; it is read to check that none is larger than
-            ``size``, and for nothing else.
+            ``size`` and that all records of one have the same arm, and for nothing else.
         size: m, a public upper bound of the records of a cluster; None where it is not known.
         correlation: rho, a public upper bound; None where it is not known.
 
