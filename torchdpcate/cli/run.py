@@ -166,10 +166,9 @@ def verdict(task: TaskSpec, planned: PlannedNoise) -> str:
         task: With its study.
         planned: Noise that was planned, of an effect or of a rule.
     """
-    domain = task.study.domain
     if task.name not in OF_EFFECTS or not planned.known:
         return ""
-    worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd, planned.relative)
+    worth = worth_asking(planned.value, task.study.schema, planned.relative)
     no, _, why = worth.partition(": ")
     because = f" ({why})" if why and planned.inconclusive is None else ""
     return f"; not worth asking at this n and budget{because}" if no == "no" else ""

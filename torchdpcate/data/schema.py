@@ -173,6 +173,17 @@ class TableSchema:
         return self.domain.largest_effect if most is None else min(most, self.domain.outcome_range)
 
     @property
+    def effect_scale(self) -> tuple[float, str]:
+        """What sizes of effects and noise are judged by: the outcome's standard deviation if stated, else its range.
+
+        Of rates either is over the mean exposure that plans expect.
+        """
+        domain = self.domain
+        if domain.outcome_sd is None:
+            return self.greatest, "range"
+        return domain.outcome_sd * domain.largest_effect / domain.outcome_range, "standard deviation"
+
+    @property
     def summed(self) -> tuple[float, float]:
         """Middle and half width of what is summed, outcomes or differences of pairs; of rates 0 and the largest."""
         domain = self.domain

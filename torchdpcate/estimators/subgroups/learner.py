@@ -144,13 +144,12 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         Infinite where noise would dominate such a cell.
         """
         budget, plan = self._planned(n), self.plan(n)
-        domain = TableSchema.of(self.domain).domain
         swamped = bool((plan.records < plan.least_records).any())
         level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
         return PlannedNoise(
             math.inf if swamped else plan.expected_noise,
             "the effect in the noisiest cell",
-            domain.outcome_range,
+            plan.schema.greatest,
             n,
             budget,
             {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
