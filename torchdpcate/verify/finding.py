@@ -419,7 +419,7 @@ class _Said:
     def whom(self) -> list[str]:
         """Return whom it is about."""
         unit, n = self.release.privacy.protected, self.release.privacy.n
-        people = f"{n // unit.records:,} {'pairs' if self.schema.pairs else 'persons' if unit.is_person else 'records'}"
+        people = f"{n // unit.records:,} {unit.name}s"
         people += f" of {self.sites} sites" if self.sites else ""
         bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
         facts = {
@@ -568,7 +568,7 @@ class _Said:
         """Return what is guaranteed, in one line."""
         privacy = self.release.privacy
         if privacy.claims:
-            whom, level = "person" if privacy.person else "record", Level(privacy.level)
+            whom, level = privacy.protected.name, Level(privacy.level)
             budget = f"epsilon = {privacy.epsilon:.3g}, delta = {privacy.delta:.3g}"
             return [f"Each {whom} is protected by {budget}, {level.value}: {_SURE[level]}."]
         why = "there is no proof of any" if privacy.level == Level.HEURISTIC else "a condition of its proof fails"
