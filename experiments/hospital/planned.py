@@ -52,7 +52,7 @@ def row(case: Case, law: str, seed: int, n: int, epsilon: float) -> dict[str, ob
         **{"law": law, "seed": seed, "n": n, "epsilon": epsilon, "planned": planned.value, **errors},
         "deviation": people.effect.std(),
         "outcome": people.y.std(),
-        "verdict": worth_asking(planned.value, domain.outcome_range, domain.outcome_sd, planned.relative),
+        "verdict": worth_asking(planned.value, schema, planned.relative),
     }
 
 

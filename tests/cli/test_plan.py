@@ -14,6 +14,7 @@ from torchdpcate import PrivacyBudget
 from torchdpcate.cli.main import main
 from torchdpcate.cli.run import verdict
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.papers.oprescu import Dataset1
@@ -140,7 +141,7 @@ def test_a_plan_and_a_run_say_where_one_average_serves_as_well(here, no_records,
     words = plan(*TABLE, "n=400")["targets"][-1]["worth_asking"]
     assert words == "no: one average effect serves as well"
     assert words in " ".join(capsys.readouterr().out.split())
-    task = SimpleNamespace(name="cate", study=SimpleNamespace(domain=Domain([0.0], [1.0], 0.0, 10.0)))
+    task = SimpleNamespace(name="cate", study=SimpleNamespace(schema=TableSchema.from_domain(Domain([0], [1], 0, 10))))
     planned = PlannedNoise(0.5, "the effect", 10.0, 400, PrivacyBudget(1.0, 1e-5), relative=0.97)
     assert verdict(task, planned) == "; not worth asking at this n and budget (one average effect serves as well)"
     assert verdict(task, replace(planned, relative=0.5)) == ""

@@ -3,6 +3,7 @@
 import gzip
 import importlib
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +14,14 @@ import torch
 from torch import Tensor
 
 from torchdpcate import AverageEffect, PrivacyBudget
+from torchdpcate.cli.predict import stream_answers
 from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
+from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
 from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
@@ -25,80 +29,118 @@ from torchdpcate.errors import InputError
 polars, pyreadstat = (importlib.import_module(name) if find_spec(name) else None for name in ("polars", "pyreadstat"))
 FACTS = {
     "treatment": {"name": "arm", "categories": ["no", "yes"], "missing": "drop"},
-    "outcome": {"name": "like", "scores": {"none": 0, "mild": 1, "severe": 2}, "missing": "drop", "kind": "continuous"},
+    "outcome": {"name": "like", "scores": {"none": 0, "mild": 1, "severe": 5}, "missing": "drop", "kind": "continuous"},
     "covariates": {
         "age": {"low": 18, "high": 90, "words": {"> 89": 90, "88": 20}},
         "sex": {"categories": ["f", "m"], "missing": "indicator", "words": {"F": "f"}},
         "seen": {"kind": "date", "low": "2015-01-01", "high": "2015-12-31", "format": "%d%m%Y"},
+        "pain": {"scores": {"low": 1, "high": 7}},
     },
 }
-CELLS = {
-    "arm": ["no ", "yes", " no", "yes", "  "],
-    "like": ["none", " mild", "severe", "", "2"],
-    "age": ["20", " > 89", "88", "30.0", "40"],
-    "sex": ["f  ", "m", "   ", "F", ""],
-    "seen": ["01012015", "03012015 ", "02012015", "01012015", "04012015"],
-}
-X = [[20.0, 1, 0, 0, 0], [90, 0, 1, 0, 2], [20, 0, 0, 1, 1], [30, 1, 0, 0, 0], [40, 0, 0, 1, 3]]
 SCHEMA = TableSchema.from_dict(FACTS)
-FRAME = pd.DataFrame(CELLS)
+FRAME = pd.DataFrame(
+    {
+        "arm": ["no ", "yes", " no", "yes", "  "],
+        "like": ["none", " mild", "severe", "", "5"],
+        "age": ["20", " > 89", "88", "30.0", "40"],
+        "sex": ["f  ", "m", "   ", "F", ""],
+        "seen": ["01012015", "03012015 ", "02012015", "1012015", "04012015"],
+        "pain": ["low", " high", "low", "7", "high"],
+    }
+)
+TYPED = FRAME.assign(
+    arm=pd.array([False, True, False, True, None], dtype="boolean"),
+    like=pd.Categorical(["none", "mild", "severe", None, "severe"], ["none", "mild", "severe"], ordered=True),
+    age=[20.0, 90, 20, 30, 40],
+    sex=["f", "m", None, "F", ""],
+    seen=[1012015, 3012015, 2012015, 1012015, 4012015],
+    pain=pd.Categorical(["low", "high", "low", "high", "high"], ["low", "high"]),
+)
+TABLES = {
+    "words": (FRAME, SCHEMA),
+    "types": (TYPED, TableSchema.from_dict(FACTS | {"treatment": {"name": "arm", "missing": "drop"}})),
+}
+X = [[20.0, 1, 0, 0, 0, 1], [90, 0, 1, 0, 2, 7], [20, 0, 0, 1, 1, 1], [30, 1, 0, 0, 0, 7], [40, 0, 0, 1, 3, 7]]
+READ = X, [0, 1, 5, 0, 5], [1, 1, 1, 0, 0]
 
 
-def files(folder) -> list:
-    """Return the same cells in all kinds of files that are written here."""
-    made = [folder / name for name in ("t.csv", "t.csv.gz", "t.parquet", "t.dta")]
-    units = "Arm,Liking,years,,DDMMYYYY\n"
-    text = FRAME.to_csv(index=False).replace("\n", f"\n{units}", 1)
-    made[0].write_text(text)
-    made[1].write_bytes(gzip.compress(text.encode()))
-    FRAME.to_parquet(made[2])
-    FRAME.to_stata(made[3], write_index=False)
-    if pyreadstat is not None:
-        made.append(folder / "t.sav")
-        pyreadstat.write_sav(FRAME, str(made[4]))
-    return made
+def write(frame: pd.DataFrame, file: Path) -> None:
+    """Write a table as its program does: truth values as numbers, words of an order as labels of codes."""
+    truths, ordered = frame.select_dtypes("boolean"), frame.select_dtypes("category")
+    plain, ending = frame.assign(**truths.astype("Float64").astype(float)), file.name.partition(".")[2]
+    labels = {name: dict(enumerate(ordered[name].cat.categories, 1)) for name in ordered}
+    if "csv" in ending:
+        text = frame.to_csv(index=False).replace("\n", "\nArm,Liking,years,,DDMMYYYY,\n", 1).encode()
+        file.write_bytes(gzip.compress(text) if ending == "csv.gz" else text)
+    elif ending == "parquet":
+        frame.to_parquet(file)
+    elif ending == "dta":
+        plain.to_stata(file, write_index=False)
+    elif ending == "sav":
+        codes = {name: ordered[name].cat.codes.add(1).where(ordered[name].notna()) for name in ordered}
+        pyreadstat.write_sav(plain.assign(**codes), str(file), variable_value_labels=labels)
+    else:
+        pyreadstat.write_xport(plain.astype(dict.fromkeys(labels, object)).fillna(dict.fromkeys(labels, "")), str(file))
 
 
-def test_every_kind_of_file_is_read_alike(tmp_path) -> None:
-    for file in files(tmp_path):
-        form = {"skip_after_header": 1} if ".csv" in file.name else {}
-        table = Table(file, SCHEMA, **form)
-        streamed = TableStream(file, SCHEMA, batch_rows=2, form=table._form)
-        batches = list(streamed)
-        for found in (table.load().records, batches):
-            parts = found if isinstance(found, list) else [found]
-            x, y, v = (torch.cat([getattr(part, name) for part in parts]).tolist() for name in ("x", "y", "weight"))
-            assert (x, y, v) == (X, [0, 1, 2, 0, 2], [1, 1, 1, 0, 0]), file.name
+def numbers(parts) -> tuple[list, ...]:
+    return tuple(torch.cat([getattr(part, name) for part in parts]).tolist() for name in ("x", "y", "weight"))
+
+
+@pytest.mark.parametrize("cells", TABLES)
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "dta", "sav", "xpt"])
+def test_every_kind_of_file_is_read_alike(tmp_path, ending, cells) -> None:
+    """By a table, as a site's too, a stream, ``predict``, and as queries or a page's population."""
+    if ending in ("sav", "xpt") and pyreadstat is None:
+        pytest.skip("needs pyreadstat")
+    (frame, schema), file, found = TABLES[cells], tmp_path / f"t.{ending}", tmp_path / "found.parquet"
+    write(frame, file)
+    form = CsvForm(skip_after_header=int("csv" in ending))
+    table = Table(file, schema, **({} if form == PLAIN else {"skip_after_header": 1}))
+    assert numbers([table.load().records]) == numbers(TableStream(file, schema, batch_rows=2, form=form)) == READ
+    if form != PLAIN:  # queries have no such rows
+        frame.to_csv(tmp_path / "queries.csv", index=False)
+    assert read_queries(file if form == PLAIN else tmp_path / "queries.csv", schema, form).tolist() == X
+    for keep in ((), ("age", "seen", "pain")):
+        stream_answers(
+            file, found, schema, lambda x: dict(zip("123456", x.T, strict=True)), keep, batch_rows=2, form=form
+        )
+        assert pd.read_parquet(found)[[*"123456"]].to_numpy().tolist() == X
+
+
+def test_rows_of_other_cells_are_outside() -> None:
     known, which = SCHEMA.encode_known(FRAME.assign(age=["20", "?", "88", "91", "> 89"]))
     assert (known[:, 0].tolist(), which.tolist()) == ([20, 20, 90], [True, False, True, False, True])
 
 
-def test_frames_and_columns_are_read_alike(monkeypatch) -> None:
-    tables = [
-        (FRAME, FRAME["arm"], FRAME["like"]),
-        (FRAME.astype("string"), FRAME["arm"].astype("string"), FRAME["like"].astype("category")),
-        (pa.table(CELLS), pa.array(CELLS["arm"]), CELLS["like"]),
-        (SimpleNamespace(compute=lambda: FRAME), FRAME["arm"], FRAME["like"]),
-    ]
-    if polars is not None:
-        own = polars.from_pandas(FRAME)
-        tables += [(own, own["arm"], own["like"]), (own.lazy(), own["arm"], own.select("like"))]
-    with pytest.raises(InputError, match="Y is lazy; collect the table once"):
-        AverageEffect(SCHEMA, None).fit(FRAME, FRAME["arm"], SimpleNamespace(collect=lambda: FRAME["like"]))
-    found = []
+@pytest.mark.parametrize("cells", TABLES)
+@pytest.mark.parametrize("kind", ["pandas", "string", "object", "arrow", "parts", "computed", "polars", "lazy"])
+def test_every_kind_of_table_is_read_alike(monkeypatch, kind, cells) -> None:
+    if kind in ("polars", "lazy") and polars is None:
+        pytest.skip("needs polars")
+    (frame, schema), found = TABLES[cells], []
+    arrow = pa.Table.from_pandas(frame)
+    make = {
+        "string": lambda: frame.astype("string"),
+        "object": lambda: frame.astype(object),
+        "arrow": lambda: arrow,
+        "parts": lambda: pa.concat_tables([arrow[:2], arrow[2:]]),
+        "polars": lambda: polars.from_pandas(frame),
+        "lazy": lambda: polars.from_pandas(frame),
+    }
+    table = make.get(kind, lambda: frame)()
+    whole = {"computed": SimpleNamespace(compute=lambda: frame), "lazy": table.lazy() if kind == "lazy" else table}
     monkeypatch.setattr(
         "torchdpcate.estimators.base.checked_records", lambda *given: found.append(checked_records(*given))
     )
-    for X_, A, Y in tables:
-        with pytest.raises(AttributeError):  # of None, in the place of records
-            AverageEffect(SCHEMA, None).fit(X_, A, Y)
-    for records in found:
-        assert (records.x.tolist(), records.y.tolist(), records.weight.tolist()) == (
-            X,
-            [0, 1, 2, 0, 2],
-            [1, 1, 1, 0, 0],
-        )
-    assert len(found) == len(tables)
+    with pytest.raises(AttributeError):  # of None, in the place of records
+        AverageEffect(schema, None).fit(whole.get(kind, table), table["arm"], table["like"])
+    assert numbers(found) == READ
+
+
+def test_a_lazy_column_is_refused() -> None:
+    with pytest.raises(InputError, match="Y is lazy; collect the table once"):
+        AverageEffect(SCHEMA, None).fit(FRAME, FRAME["arm"], SimpleNamespace(collect=lambda: FRAME["like"]))
 
 
 @pytest.mark.parametrize("kind", ["boolean", "Int64", "Float64", "bool[pyarrow]", "double[pyarrow]", "string", object])
@@ -204,7 +246,7 @@ def test_a_row_of_labels_is_told(tmp_path) -> None:
 
 
 def test_names_that_differ_by_case_are_told() -> None:
-    with pytest.raises(InputError, match=r"column 'age' is missing \(and 2 others\); 'AGE' is there"):
+    with pytest.raises(InputError, match=r"column 'age' is missing \(and 3 others\); 'AGE' is there"):
         checked_records(SCHEMA, FRAME.rename(columns=str.upper), [0, 1, 0, 1, 0], [0] * 5, None)
 
 

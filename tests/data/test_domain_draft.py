@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from torchdpcate.cli.domain import ask_domain
+from torchdpcate.cli.domain import ask_domain, domain
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain_draft import DATES, IDENTIFIER, draft_domain, left_out
 from torchdpcate.data.schema import TableSchema
@@ -47,7 +47,7 @@ def test_other_records_have_the_same_draft(here, ending):
     kinds = {name: words if name in ("name", "site") else number for name in NAMES if name not in ("treat", "pay")}
     assert facts["covariates"] == kinds
     assert facts["overlap"] == facts["origin"] == "???"
-    remarks = {".", "0.05", "0.5", "0", "1", "2", "3", "24", "89", "90"}
+    remarks = {".", "0.05", "0.5", "0", "1", "2", "2.5", "3", "10", "24", "89", "90"}
     assert set(re.findall(r"[0-9.]+", drafts[0])) <= remarks
 
 
@@ -176,10 +176,10 @@ def asked(kinds, answers, **given):
 
 KINDS = {"id": "numbers", "arm": "words", "pain": "numbers", "age": "numbers", "site": "words", "sex": "truth values"}
 ANSWERS = [
-    "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "scale's manual: p. 3",
-    "less", "lower", "yes", "age, nobody", "age, site, sex", "18 1e2", "maybe", "yes", "yes, no, NA", "",
-    "no", "0.5", "ward", "clusters site 40", "rule", "clusters site 1.5 0.05", "clusters site 40 0.05",
-    "2", ".1", "protocol",
+    "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "", "scale's manual: p. 3",
+    "less", "lower", "yes", "0.5", "ward", "clusters site 40", "rule", "clusters site 1.5 0.05",
+    "clusters site 40 0.05", "2", ".1", "protocol",
+    "age, nobody", "age, site, sex", "18 1e2", "maybe", "yes", "yes, no, NA", "", "no",
 ]  # fmt: skip
 
 
@@ -208,8 +208,6 @@ def test_questions_make_a_file_that_is_read(here):
 
 @pytest.mark.parametrize("broken", [KeyboardInterrupt, EOFError])
 def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, capsys):
-    from torchdpcate.cli.domain import domain
-
     pd.DataFrame({"id": [1], "arm": ["x"], "pain": [1], "age": [1], "site": ["x"], "sex": [True]}).to_parquet(
         "t.parquet"
     )
@@ -235,9 +233,10 @@ def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, cap
     "answer", ["clusters ward", "clusters ward 40 0.05", "pairs ward name", "crossover ward age", ""]
 )
 def test_a_study_may_say_how_it_was_assigned(here, answer):
-    kinds = {"arm": "numbers", "pain": "numbers", "age": "numbers", "ward": "words", "ward name": "words"}
-    answers = ["", "0 10", "manual", "", "", "0 99", "", "0.5", answer, "0.1", "protocol"]
-    found, shown = asked(kinds, answers, treatment="arm", outcome="pain", covariates=["age"])
+    kinds = dict.fromkeys(["arm", "pain", "age", "dose"], "numbers") | {"ward": "words", "ward name": "words"}
+    of_covariates = ["0 99", ""] * (2 - ("age" in answer))  # which has the periods there
+    answers = ["", "1 10", "manual", "", "", "0.5", answer, "0.1", "protocol", *of_covariates]
+    found, shown = asked(kinds, answers, treatment="arm", outcome="pain", covariates=["age", "dose"])
     assert "Are records of the same ward or ward name alike, or were they treated together" in shown
     Path("d.yaml").write_text(found.text)
     facts = yaml.safe_load(found.text)
@@ -251,8 +250,39 @@ def test_a_study_may_say_how_it_was_assigned(here, answer):
             "": None,
         }[answer]
     )
-    if "age" not in answer:  # which is a covariate
-        assert TableSchema.from_dict(facts).to_dict().get("assignment") == facts.get("assignment")
+    assert TableSchema.from_dict(facts).to_dict().get("assignment") == facts.get("assignment")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answers", "entries"),
+    [
+        ("falls", "0 20|m 12|years 0|years 1 2|years 10 2.5", "low: 0, exposure: {name: years, high: 10, mean: 2.5}"),
+        ("falls", "1 90; > 89 = 90", "low: 1, high: 90, words: {'> 89': 90}"),
+        (
+            "years",
+            "state 1 0 5|status 1 1 5|status 1 0 5 chance|status 1 0 5 event_by_horizon",
+            "event: {name: status, success: 1, censored: 0}, horizon: 5, kind: event_by_horizon",
+        ),
+        ("pain", "[none, mild, bad]; bad", "categories: [none, mild, bad], success: [bad]"),
+        ("pain", "none = 0; mild = 1", "scores: {none: 0, mild: 1}"),
+    ],
+)
+def test_each_cell_is_drafted_by_asking(here, capsys, outcome, answers, entries):
+    """A column that has a part in the outcome is not offered as a covariate; rows of labels are asked for."""
+    names = ["arm", "falls", "years", "status", "age", "pain", "seen"]
+    Path("t.csv").write_text(",".join(names) + "\n" + 9 * "0,2,1.5,1,50,none,31 Dec 2016\n")
+    rest = ["manual", "", "", "", "", "0.1", "protocol", "age, seen", "18 90; > 89 = 90; <20 = 19", ""]
+    said = iter(["one", "1", "", *answers.split("|"), *rest, "2015-01-01 2019-12-31 %d %b %Y", ""])
+    shown = []
+    domain("t.csv", "d.yaml", "arm", outcome, answer=lambda question: (shown.append(question), next(said))[1])
+    assert "data.path=t.csv data.skip_after_header=1 data.domain=d.yaml" in capsys.readouterr().out
+    facts, entries = yaml.safe_load(Path("d.yaml").read_text()), yaml.safe_load(f"{{{entries}}}")
+    assert {name: facts["outcome"][name] for name in entries} == entries
+    part = {"arm", outcome, *(one["name"] for one in entries.values() if isinstance(one, dict) and "name" in one)}
+    assert f"(Enter for all {len(names) - len(part)})" in "".join(shown)
+    assert TableSchema.from_dict(facts).columns == ("age", "seen")
+    assert facts["covariates"]["age"] == {"low": 18, "high": 90, "words": {"> 89": 90, "<20": 19}}
+    assert (facts["covariates"]["seen"]["kind"], facts["covariates"]["seen"]["format"]) == ("date", "%d %b %Y")
 
 
 def test_a_draft_asks_for_clusters_by_names_alone(here):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.data.test_cells import READ, TABLES, write
 from tests.registered import CovariateBalancingEffect
 from torchdpcate import NoiseSource, PrivacyBudget, load_release
 from torchdpcate.cli.audit import leaks
@@ -141,6 +142,14 @@ def test_a_part_tells_the_rows_of_its_file_and_refuses_a_file_that_has_changed(r
 
 class TestOnACluster:
     pytestmark = cluster
+
+    @pytest.mark.parametrize("cells", TABLES)
+    def test_cells_are_read_as_a_table_reads_them(self, table, tmp_path, cells):
+        frame, schema = TABLES[cells]
+        write(frame, tmp_path / "t.dta")
+        with RayTable(tmp_path / "t.dta", schema, parts=1) as whole, whole.copied(tmp_path) as one:
+            found = one.ask(lambda held: [(part.x.tolist(), part.y.tolist(), part.weight.tolist()) for part in held])
+        assert found == [[READ]]
 
     def test_one_part_is_the_stream_to_the_bit_and_two_agree_with_the_same_charges(self, table, parquet, tmp_path):
         settings = RLearner, PrivacyBudget(2.0, 1e-5)

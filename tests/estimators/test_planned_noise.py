@@ -21,6 +21,7 @@ from tests.registered import (
 )
 from torchdpcate import PrivacyBudget
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
@@ -90,7 +91,7 @@ def test_plans_say_whose_number_it_is() -> None:
 def test_a_function_is_worth_asking_where_it_errs_less_than_one_number(domain: Domain) -> None:
     def words(n: int) -> str:
         found = made("effect", domain, BUDGET).expected_noise(n)
-        return worth_asking(found.value, found.outcome_range, domain.outcome_sd, found.relative)
+        return worth_asking(found.value, TableSchema.of(domain), found.relative)
 
     assert [words(n) for n in (500, 1_300, 20_000)] == [SERVES, "for large effects", "yes"]
     assert made("average", domain, BUDGET).expected_noise(N).relative is None

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from torchdpcate.data.assignment import Pairs
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.worst_case import centred_sums_game
 from torchdpcate.privacy.accounting import compose, privacy_curve
@@ -77,9 +78,16 @@ def test_ledger_and_session_name_the_unit(tmp_path) -> None:
 
 
 def test_units_are_read_back_and_others_refused() -> None:
-    for unit in (RECORD, PrivacyUnit.person("id", 3)):
+    for unit in (RECORD, PrivacyUnit.person("id", 3), Pairs("eye").unit):
         assert PrivacyUnit.from_dict(unit.to_dict()) == unit
-    for stated in ({"column": "id"}, {"column": "id", "records": 0}, {"column": 3, "records": 1}, {"records": 2.0}):
+    pair = {"column": "id", "records": 1, "pair": 2}
+    for stated in (
+        {"column": "id"},
+        {"column": "id", "records": 0},
+        {"column": 3, "records": 1},
+        {"records": 2.0},
+        pair,
+    ):
         with pytest.raises(InputError):
             PrivacyUnit.from_dict(stated)
     with pytest.raises(InputError, match="leave delta = 0 by record"):

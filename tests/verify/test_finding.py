@@ -22,7 +22,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.average_effect import _example as average
 from torchdpcate.release.averages import Averages
-from torchdpcate.release.estimate import IntervalLaw
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import _answered_example, _example
 from torchdpcate.release.rule import _policy_example
@@ -106,13 +105,15 @@ def test_without_a_law_or_under_noise_nothing_is_concluded():
     assert "more records would help" in hidden.head[1]
 
 
-@pytest.mark.parametrize(("deviation", "told"), [(0.05, False), (0.3, True)])
-def test_what_was_not_worth_asking_is_said_where_nothing_is_shown(deviation, told):
-    """Of a range of 2 an error of .3 is 15 %: more than the limit of a tenth."""
-    release = average(0.01)
-    head = check_words(replace(release, main=replace(release.main, law=IntervalLaw(deviation)))).head
-    said = "It is not worth asking at so many records: its error to expect is 15% of the outcome's range."
-    assert (said in head) is told
+@pytest.mark.parametrize(("epsilon", "told"), [(0.2, "139"), (1000.0, "")])
+def test_what_was_not_worth_asking_is_said_where_its_noise_hides_it(epsilon, told):
+    """Of what wide sampling alone leaves open, no plan and no budget would have warned."""
+    frame, arm, pain = trial(400)
+    learner = AverageEffect(TableSchema.from_dict(FACTS), PrivacyBudget(epsilon, 1e-5), noise=FixedNoise(5))
+    head = check_words(learner.fit(frame, arm, pain + 2 * (arm == "drug")).release()).head
+    said = f"It is not worth asking at so many records: its noise for privacy is {told}% of the outcome's standard"
+    assert any(words.startswith(said) for words in head) is bool(told)
+    assert "no effect of drug instead of placebo on pain is shown" in head[0]
 
 
 def test_a_chance_is_in_percentage_points():

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from torchdpcate.cli.tables import columns
 from torchdpcate.data._csv import PLAIN, CsvForm
+from torchdpcate.data._frames import CSV, file_kind
 from torchdpcate.data.domain_draft import (
     TO_USE,
     Draft,
@@ -56,7 +58,7 @@ def ask_domain(
         InputError: A column that is given, and is none of the table's; or no column can be a covariate.
 
     Example:
-        >>> said = iter(["a", "", "y", "0 1", "manual", "", "", "x", "0, 9", "yes", "", "", "0.1", "protocol"])
+        >>> said = iter(["a", "", "y", "1 5", "manual", "", "", "", "", "0.1", "protocol", "x", "0, 9", "yes"])
         >>> kinds = dict.fromkeys("ayx", "numbers")
         >>> print(ask_domain(kinds, lambda question: next(said), lambda line: None).text.partition("covariates")[2])
         :
@@ -83,7 +85,8 @@ def ask_domain(
         """Ask what is open of a column; return whether it is to be kept."""
         say(f"\n{name or 'The study'}")
         for place, entry in enumerate(entries):
-            if not entry.question:
+            before = [fact for found in answers.get(name, {}).values() for fact in found.items()]
+            if not entry.question or not {*entry.after} <= {*before}:
                 continue
             given = _given(entry, answer, say)
             if given is None:
@@ -94,12 +97,13 @@ def ask_domain(
     treatment = treatment or _column("Treatment: which column says who was treated", kinds, answer, say, ())
     about(treatment, treatment_entries(kinds[treatment]))
     outcome = outcome or _column("Outcome: which column is the effect measured by", kinds, answer, say, (treatment,))
-    about(outcome, outcome_entries(kinds[outcome]))
-    chosen = _chosen(Draft(kinds, treatment, outcome), answer, say) if covariates is None else list(covariates)
-    say(f"\nCovariates: {SKIP} leaves one out, such as one that the treatment may have changed.")
-    kept = [name for name in chosen if about(name, covariate_entries(kinds[name]))]
+    about(outcome, outcome_entries(kinds))
     about("", design_entries(kinds, cluster_columns(kinds, (treatment, outcome))))
-    text = Draft(kinds, treatment, outcome, kept, answers).text()
+    known = Draft(kinds, treatment, outcome, answers=answers)
+    chosen = _chosen(known, answer, say) if covariates is None else [n for n in covariates if n not in known.taken]
+    say(f"\nCovariates: {SKIP} leaves one out, such as one that the treatment may have changed.")
+    kept = [name for name in chosen if about(name, covariate_entries(kinds[name], name))]
+    text = replace(known, covariates=kept).text()
     return Asked(text, sum(line.partition("#")[0].count(OPEN) for line in text.splitlines()))
 
 
@@ -141,7 +145,7 @@ def _chosen(draft: Draft, answer: Callable[[str], str], say: Callable[[str], obj
     """Ask which columns are covariates; those that are none by name or type are named."""
     for name, kind in draft.kinds.items():
         why = left_out(name, kind)
-        if name and why and name not in (draft.treatment, draft.outcome):
+        if name and why and name not in draft.taken:
             say(f"  left out: {name}, {why}; {TO_USE[why]}")
     many = draft.candidates
     while True:
@@ -151,7 +155,7 @@ def _chosen(draft: Draft, answer: Callable[[str], str], say: Callable[[str], obj
         )
         names = [name.strip() for name in said.split(",") if name.strip()] or many
         try:
-            Draft(draft.kinds, draft.treatment, draft.outcome, names).text()
+            replace(draft, covariates=names).text()
         except InputError as error:
             say(f"  {error}")
         else:
@@ -189,12 +193,14 @@ def domain(
         check_new(output)
     if ask and (answer is not None or (sys.stdin.isatty() and sys.stdout.isatty())):
         try:
-            asked = ask_domain(table_columns(table, form), answer or input, print, treatment, outcome, chosen)
+            kinds = table_columns(table, form)
+            form = _labelled(form, answer or input) if file_kind(table) == CSV else form
+            asked = ask_domain(kinds, answer or input, print, treatment, outcome, chosen)
             output = output or _new_name(answer or input)
         except (EOFError, KeyboardInterrupt):
             print()
             raise InputError("domain: the questions were broken off; nothing is written") from None
-        _end(asked, output, table)
+        _end(asked, output, table, form)
         return
     draft = draft_domain(table, treatment, outcome, chosen, form)
     if output is None:
@@ -216,10 +222,23 @@ def _new_name(answer: Callable[[str], str]) -> str:
             return name
 
 
-def _end(asked: Asked, output: str, table: str) -> None:
+def _labelled(form: CsvForm, answer: Callable[[str], str]) -> CsvForm:
+    """Ask for rows that are no records, which the table's reader is then told of."""
+    while not form.skip_after_header:
+        said = answer("Rows below the names of columns that are no records, such as labels or units (Enter for 0): ")
+        if said.strip() in ("", "0"):
+            break
+        if said.strip().isdecimal():
+            return replace(form, skip_after_header=int(said))
+        print("give a number")
+    return form
+
+
+def _end(asked: Asked, output: str, table: str, form: CsvForm) -> None:
     text = asked.text
     print(f"written: {write_draft(text, output)}")
     if asked.open:
         print(f"Left for later: {asked.open} times {OPEN}; train refuses the file until they are replaced.")
     else:
-        print(f"Next: torchdpcate plan data=table data.path={table} data.domain={output} n=NUMBER")
+        settings = "".join(f" data.{name}={asdict(form)[name]}" for name in form.changed)
+        print(f"Next: torchdpcate plan data=table data.path={table}{settings} data.domain={output} n=NUMBER")

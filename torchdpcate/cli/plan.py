@@ -49,20 +49,20 @@ class PlannedTarget:
     """What could be requested of the records.
 
     Attributes:
+        schema: Columns and public bounds.
         name: In words.
         task: Task of the command line that requests it.
         noise: Planned noise; None where it cannot be had.
         why_not: Why it cannot; empty otherwise.
         relative: Of a rule, its expected regret over that of the best constant one; None of others.
-        sd: The outcome's standard deviation as stated; None where nothing is.
     """
 
+    schema: TableSchema
     name: str
     task: str
     noise: PlannedNoise | None
     why_not: str = ""
     relative: float | None = None
-    sd: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -75,16 +75,16 @@ class PlannedTarget:
             return "no: without an interval"
         if self.relative is not None:
             return verdict(self.relative, _OF_CONSTANT)
-        return worth_asking(self.noise.value, self.noise.outcome_range, self.sd, self.noise.relative)
+        return worth_asking(self.noise.value, self.schema, self.noise.relative)
 
     @property
     def share(self) -> str:
         """The noise as a share of the outcome's standard deviation where it is stated, else of its range, in words."""
         if self.noise is None or not math.isfinite(self.noise.value):
             return "-"
-        if self.sd is None:
-            return f"{self.noise.value / self.noise.outcome_range:.1%} of the range"
-        return f"{self.noise.value / self.sd:.2g} standard deviations"
+        whole, of = self.schema.effect_scale
+        share = self.noise.value / whole
+        return f"{share:.1%} of the range" if of == "range" else f"{share:.2g} standard deviations"
 
 
 def planned_targets(
@@ -107,7 +107,7 @@ def planned_targets(
     """
 
     def average(cells: Any) -> PlannedNoise:
-        if schema.assignment is None and budget.delta > 0:
+        if schema.assignment is None and budget.delta > 0 and not schema.domain.is_rate:
             return AverageEffect(schema, budget, subgroups=cells).expected_noise(n)
         return SubgroupEffects(schema, budget, subgroups=cells or EVERYBODY).expected_noise(n)
 
@@ -116,22 +116,17 @@ def planned_targets(
     def function() -> PlannedNoise:
         return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
 
-    found = [
-        _target("one average effect", "average_effect", lambda: average(None)),
-        _target(
-            f"effects in subgroups, such as by {name}",
-            "subgroups",
-            lambda: average([cuts]),
-        ),
+    return [
+        _target(schema, "one average effect", "average_effect", lambda: average(None)),
+        _target(schema, f"effects in subgroups, such as by {name}", "subgroups", lambda: average([cuts])),
         _rule(schema, n, budget),
-        _function(_target("the effect as a function", "cate", function)),
+        _function(_target(schema, "the effect as a function", "cate", function)),
     ]
-    return [replace(target, sd=schema.domain.outcome_sd) for target in found]
 
 
 def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> PlannedTarget:
     learner = EffectRule(schema, budget)
-    target = _target("a treatment rule", "rule", lambda: learner.expected_noise(n))
+    target = _target(schema, "a treatment rule", "rule", lambda: learner.expected_noise(n))
     return target if target.noise is None else replace(target, relative=learner.relative_regret(n))
 
 
@@ -152,11 +147,11 @@ def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
     return f"{first.label} in quarters", {first.name: cuts}
 
 
-def _target(name: str, task: str, noise: Callable[[], PlannedNoise]) -> PlannedTarget:
+def _target(schema: TableSchema, name: str, task: str, noise: Callable[[], PlannedNoise]) -> PlannedTarget:
     try:
-        return PlannedTarget(name, task, noise())
+        return PlannedTarget(schema, name, task, noise())
     except InputError as error:
-        return PlannedTarget(name, task, None, " ".join(str(error).split()))
+        return PlannedTarget(schema, name, task, None, " ".join(str(error).split()))
 
 
 _FINE = 0.1  # of a standard deviation: the precision that serves for all effects
@@ -178,7 +173,7 @@ class PlanReport:
         given: Whether it was given.
         least_n: Least number of records for it; None where none is enough.
         least_epsilon: Least epsilon for it.
-        targets: Other targets at this n and epsilon; empty for more than two arms, and for rates.
+        targets: Other targets at this n and epsilon; empty for more than two arms.
         unit: Who is protected.
         schema: Columns and public bounds, where it can be said what a reader would see; None else.
         of_effect: Whether the noise is that of an effect, and no larger errors come on top.
@@ -227,8 +222,8 @@ class PlanReport:
                 epsilon: {many: value(many, epsilon) for many in records}
                 for epsilon in (float(f"{factor * budget.epsilon:.6g}") for factor in _EPSILONS)
             }
-        sd = task.study.domain.outcome_sd
-        wanted = (here.outcome_range if sd is None else _FINE * sd) if precision is None else precision
+        whole, of = task.study.schema.effect_scale
+        wanted = whole * (1 if of == "range" else _FINE) if precision is None else precision
         return cls(
             task.name,
             task.study.name,
@@ -240,7 +235,7 @@ class PlanReport:
             least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
             least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
             planned_targets(task.study.schema, n, unit.record_budget(budget))
-            if len(task.study.schema.actions) == 2 and not task.study.schema.domain.is_rate
+            if len(task.study.schema.actions) == 2
             else [],
             unit,
             schema=task.study.schema if (said := here.known and math.isfinite(here.value)) else None,
@@ -354,7 +349,7 @@ class PlanReport:
             self.noise.value,
             0 if _SAMPLING in self.noise.parts else self.noise.n,
             outcome_range=self.noise.outcome_range,
-            sd=self.schema.domain.outcome_sd,
+            sd=None if self.schema.domain.outcome_sd is None else self.schema.effect_scale[0],
             unit=outcome_unit(self.schema),
             label=outcome_axis(self.schema),
         )

@@ -155,7 +155,7 @@ def unit_line(unit: PrivacyUnit, n: int, budget: PrivacyBudget) -> str:
         'person (id), 50 persons with 2 of the records each; by record epsilon = 0.5, delta = 0'
     """
     own = unit.record_budget(budget)
-    persons = f"{n // unit.records:,} persons with {unit.records} of the records each"
+    persons = f"{n // unit.records:,} {unit.name}s with {unit.records} of the records each"
     return f"{unit.name} ({unit.column}), {persons}; by record epsilon = {own.epsilon:.4g}, delta = {own.delta:.3g}"
 
 
@@ -166,10 +166,9 @@ def verdict(task: TaskSpec, planned: PlannedNoise) -> str:
         task: With its study.
         planned: Noise that was planned, of an effect or of a rule.
     """
-    domain = task.study.domain
     if task.name not in OF_EFFECTS or not planned.known:
         return ""
-    worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd, planned.relative)
+    worth = worth_asking(planned.value, task.study.schema, planned.relative)
     no, _, why = worth.partition(": ")
     because = f" ({why})" if why and planned.inconclusive is None else ""
     return f"; not worth asking at this n and budget{because}" if no == "no" else ""
@@ -270,7 +269,7 @@ def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     """Say on stderr what a user is allowed to do and should think about."""
     delta, n = float(config.privacy.delta), study.records.n // study.unit.records
     if delta > 1 / n:
-        what = "all of a person's records" if study.unit.is_person else "a whole record"
+        what = f"all of a {study.unit.name}'s records" if study.unit.is_person else "a whole record"
         say_warning(f"privacy.{large_delta(delta, n, what)}")
     if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
@@ -570,8 +569,9 @@ def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, st
     by = ", by record" if "unit" in summary else ""
     for block, spent in summary["spent"].items() if summary["epsilon"] is not None else ():
         if block == "total":
-            persons = f"{summary['n'] // summary['unit']['records']:,} persons, " if by else ""
-            yield f"spent, total{', by person' if by else ''}", _spent(spent, summary["n"], persons)
+            unit = task.study.unit
+            persons = f"{summary['n'] // unit.records:,} {unit.name}s, " if by else ""
+            yield f"spent, total{f', by {unit.name}' if by else ''}", _spent(spent, summary["n"], persons)
         else:
             yield f"spent, {block}{by}", _spent(spent, summary["blocks"][block])
     for name, text in task.shown().items():

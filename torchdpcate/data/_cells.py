@@ -66,6 +66,12 @@ def _pair(code: Code) -> tuple[Any, Any]:
     return code if isinstance(code, tuple) else (code, None)
 
 
+def are_scores(codes: Sequence[Code], low: float, high: float) -> bool:
+    """Return whether words stand for the least and the most that there may be, as those of an order do."""
+    values = [code[1] for code in codes if isinstance(code, tuple) and not isinstance(code[1], str)]
+    return bool(values) and (min(values), max(values)) == (low, high)
+
+
 def code_entries(codes: Sequence[Code]) -> dict[str, Any]:
     """Return the entries of a domain file from which ``check_codes`` makes the same."""
     words = {code[0]: code[1] for code in codes if isinstance(code, tuple)}
@@ -207,6 +213,8 @@ def _days(value: Any, start: datetime.date, form: str) -> float | None:
         value = f"{value:.17g}"
     if isinstance(value, str):
         text = value.strip()
+        if form and text.isdigit():  # of which a first zero is lost where it was a number
+            text = text.zfill(len(_EPOCH.strftime(form)))
         if text.lower() in MISSING:
             return float("nan")
         found = _WITH_TIME.fullmatch(text)

@@ -4,6 +4,7 @@ pandas reads those of Stata and SAS's own; pyreadstat those of SPSS and SAS's ex
 5.4e-79 (version 3.1.1).
 """
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -90,11 +91,18 @@ def _chunks(path: str, program: str, columns: list[str] | None, rows: int, label
         yield from (frame for frame, _ in reader.read_file_in_chunks(read, path, chunksize=rows, **how))
     elif program == STATA:
         with pd.read_stata(path, chunksize=rows, convert_categoricals=labels, columns=columns) as frames:
-            yield from frames
+            while (frame := _silent(frames)) is not None:
+                yield frame
     else:
         with pd.read_sas(path, chunksize=rows, encoding="infer") as frames:
             for frame in frames:
                 yield frame if columns is None else frame[columns]
+
+
+def _silent(frames: "Iterator[pd.DataFrame]") -> "pd.DataFrame | None":
+    """Return the next frame, without pandas' warning of codes that have no label."""
+    with warnings.catch_warnings(action="ignore"):
+        return next(frames, None)
 
 
 def _stated(path: str, program: str) -> "Mapping[str, pa.DataType]":

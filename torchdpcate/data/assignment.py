@@ -1,18 +1,19 @@
 """How treatment was given: records drawn one by one, clusters of them, or one record of each pair."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import listed, plural
+from torchdpcate.data._arrays import plural
 from torchdpcate.data.facts import check_entries, check_name, to_number
 from torchdpcate.data.persons import person_names
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, MissingError
+from torchdpcate.privacy.unit import PAIR, PrivacyUnit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,8 +167,9 @@ class Pairs:
 
     .. math:: d = y_{treated} - y_{control} \in [-R, R]
 
-    for outcomes in a range of R; a covariate is the mean of both records', and a category must be the same in both.
-    Who replaces a record, or both, of a pair replaces one d: the pair is protected as a whole.
+    for outcomes in a range of R; a covariate is the mean of both records', and a category by which subgroups are
+    divided must be the same in both. Who replaces a record, or both, of a pair replaces one d: the pair is protected as
+    a whole.
 
     Attributes:
         name: The table's column that tells which pair a record is in.
@@ -187,6 +189,11 @@ class Pairs:
             check_name("pairs", name)
         if self.most is not None and not to_number("most", self.most) > 0:
             raise InputError(f"most of pairs {self.name!r} is {self.most}; give a public bound above 0")
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected: a pair, of a crossover a person."""
+        return PrivacyUnit(self.name, name=PAIR) if self.period is None else PrivacyUnit.person(self.name)
 
     def entry(self) -> Any:
         """Return what a domain file has for it."""
@@ -215,25 +222,23 @@ class Pairs:
             )
         return f"{why}; pairs ({self.name}) are many and independent"
 
-    def fold(self, records: CausalData, frame: Any, names: Sequence[str], two_levels: Sequence[bool]) -> CausalData:
+    def fold(self, records: CausalData, frame: Any) -> CausalData:
         """Return the pairs of records, each as one; ``follow_up`` has the outcomes of control and treated, [pairs, 2].
 
         Args:
             records: Within their bounds.
             frame: Their ``columns``.
-            names: Of the covariates, [q].
-            two_levels: Whether each is one of two levels, which have no mean.
 
         Raises:
-            InputError: A column that is missing, a pair that is not one record of each arm, a crossover that is not one
-                record of each of two periods, or levels that differ in a pair.
+            InputError: A column that is missing, a pair that is not one record of each arm, or a crossover that is not
+                one record of each of two periods.
 
         Example:
             >>> import pandas as pd
             >>> y = torch.tensor([3.0, 1.0, 2.0, 7.0], dtype=torch.float64)
             >>> rows = CausalData(y[:, None], torch.tensor([1.0, 0.0, 0.0, 1.0]), y)
             >>> frame = pd.DataFrame({"pair": ["a", "b", "a", "b"]})
-            >>> Pairs("pair").fold(rows, frame, ["x"], [False]).y.tolist()
+            >>> Pairs("pair").fold(rows, frame).y.tolist()
             [1.0, 6.0]
         """
         import numpy as np
@@ -259,10 +264,6 @@ class Pairs:
                     f"more periods take two by the protocol, and of pairs without any say {{pairs: {self.name}}}"
                 )
         control, second = (records.subset(torch.from_numpy(rows)) for rows in order.reshape(-1, 2).T)
-        mixed = ((control.x != second.x) & torch.tensor(two_levels)).any(0)
-        if bool(mixed.any()):
-            which = listed([name for name, differs in zip(names, mixed.tolist(), strict=True) if differs])
-            raise InputError(f"pairs differ in {which}, which has no mean; leave it out of covariates")
         both = torch.stack([control.y, second.y], 1)
         weight = None if control.weight is None or second.weight is None else control.weight * second.weight
         x, ones = (control.x + second.x) / 2, torch.ones_like(control.y)

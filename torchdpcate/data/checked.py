@@ -449,7 +449,7 @@ def checked_records(
     check_kind_said(records, schema)
     warn_clipped(records.clipped, schema)
     if schema.pairs is not None and rows:
-        folded = records_within(schema.pairs.fold(records, X, schema.domain.names, schema.two_levels), schema)
+        folded = records_within(schema.pairs.fold(records, X), schema)
         records = replace(folded, clipped=records.clipped)
     return records if noise is None else records.subset(noise.permutation(records.n))
 

@@ -18,6 +18,7 @@ from torchdpcate.data._cells import (
     MISSING_LEVEL,
     Code,
     are_dates,
+    are_scores,
     check_codes,
     check_format,
     code_entries,
@@ -289,6 +290,11 @@ class Numeric:
     def labels(self) -> tuple[str, ...]:
         """What readers see of ``levels``."""
         return tuple(map(self.written, self.levels))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values are words: dates of another form, or words that all have a score."""
+        return bool(self.format) or are_scores(self.codes, self.low, self.high)
 
     @property
     def middle(self) -> float:

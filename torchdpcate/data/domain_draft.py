@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import DATE, DECIMAL, MISSING
-from torchdpcate.data._cells import INDICATOR
+from torchdpcate.data._cells import INDICATOR, is_date
 from torchdpcate.data._csv import PLAIN, CsvForm, csv_batches, csv_names, setting
 from torchdpcate.data._frames import (
     CSV,
@@ -31,8 +31,10 @@ from torchdpcate.data._frames import (
     schema_of,
 )
 from torchdpcate.data.assignment import REFUSED, Cluster
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.facts import OPEN, check_better, check_bounds, to_number
+from torchdpcate.data.weights import RecordWeights
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,12 +61,17 @@ _WHERE = (
 )
 _FORMS = "give clusters, pairs or crossover with a column, such as clusters ward 40 0.05, or pairs eye"
 _FOLLOWED = {"clusters": (0, 2), "pairs": (0,), "crossover": range(1, 9)}  # words behind the column's name
+_NAMING, _NAMED = ("event", "exposure", "assignment"), ("name", "pairs", "crossover", "period")
+"""Entries that give further columns a part, and their keys that name these."""
 _OF_NAMES = re.compile(r"(id|ids|no|nr|num|number|code|name|key|\d+)$")
 
 
 MANY = 20
 """Covariates of a draft; of more columns, those that nobody has chosen are remarks in it."""
-_MORE = "; then what other words stand for, such as ; > 89 = 90, or words alone, none = 0; mild = 1"
+_MORE = (
+    "; then what other words stand for, such as ; > 89 = 90; or words alone, none = 0; mild = 1; or of dates the "
+    "first, the last and how they are written, such as 2015-01-01 2019-12-31 %d.%m.%Y"
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
 _HEAD = """\
 # Draft of a domain file: the table's columns by name and type, and nothing else of its records.
@@ -90,6 +97,7 @@ _OF_OUTCOMES = (
     "# missing: drop   # where it may be missing; of the treatment too",
     "# words: {'> 89': 90}   # what words in its cells stand for; all words of an order: scores: {none: 0, mild: 1}",
     "# time, event: {name: status, success: 1, censored: 0}, horizon: 24   # of a time up to an event, in their place",
+    "# exposure: {name: years, high: 10, mean: 2.5}   # time at risk, of counts over unequal follow-up",
 )
 
 
@@ -104,6 +112,7 @@ class Entry:
         remark: Said beside the last entry in a draft.
         default: Entries where the answer is empty; None leaves them open.
         drafted: Whether a draft has the entries where nobody answered.
+        after: Entries of earlier answers, without which it is not asked.
     """
 
     keys: tuple[str, ...]
@@ -112,6 +121,7 @@ class Entry:
     remark: str = ""
     default: Mapping[str, str] | None = None
     drafted: bool = True
+    after: tuple[tuple[str, str], ...] = ()
 
     def lines(self, given: Mapping[str, str], indent: str) -> Iterator[str]:
         """Yield the lines of a domain file: what was answered, or open entries."""
@@ -138,16 +148,26 @@ def treatment_entries(kind: str) -> list[Entry]:
     ]
 
 
-def outcome_entries(kind: str) -> list[Entry]:
-    """Return what is asked of the outcome's column."""
+def outcome_entries(names: Collection[str] = ()) -> list[Entry]:
+    """Return what is asked of the outcome's column, in a table of these columns."""
     return [
         Entry(
             ("low", "high"),
             "Lowest and highest value that anybody may have, such as 0 100 (noise grows with the width); or its levels "
             "and those that count as 1, such as [none, mild, severe]; severe; or scores, none = 0; mild = 1; or of a "
-            "time up to an event its column, its code, that of censoring, and the horizon, such as status 1 0 24",
-            _outcome_values,
+            "time up to an event its column, its code, that of censoring (others compete), and the horizon, such as "
+            "status 1 0 24, with a word event_by_horizon for whether it came",
+            lambda answer: _outcome_values(names, answer),
             "or categories: [0, 1] in the place of low and high",
+        ),
+        Entry(
+            ("exposure",),
+            "Counts over unequal follow-up: the column of time at risk, its most for anybody and a usual mean, such as "
+            "years 10 2.5 (Enter where all were followed alike)",
+            lambda answer: _exposure(names, answer),
+            default={},
+            drafted=False,
+            after=(("low", "0"),),
         ),
         Entry(
             ("origin",),
@@ -165,9 +185,9 @@ def outcome_entries(kind: str) -> list[Entry]:
     ]
 
 
-def covariate_entries(kind: str) -> list[Entry]:
-    """Return what is asked of a covariate's column."""
-    return [*_of_values(kind), _missing(INDICATOR)]
+def covariate_entries(kind: str, name: str = "") -> list[Entry]:
+    """Return what is asked of a covariate's column, of dates by its type or name."""
+    return [*_of_values(DATES if left_out(name, kind) == DATES else kind), _missing(INDICATOR)]
 
 
 def _missing(rule: str) -> Entry:
@@ -261,7 +281,7 @@ def design_entries(kinds: Mapping[str, str], clusters: Sequence[str] = ()) -> li
         ),
         Entry(
             ("origin",),
-            "Where all this is known from, without the records, such as the protocol",
+            "Where all facts of this file are known from, without the records, such as the protocol",
             lambda answer: {"origin": _text(answer)},
             "where the overlap comes from, and every bound above that has no origin of its own",
         ),
@@ -287,13 +307,22 @@ class Draft:
     answers: Mapping[str, Mapping[int, Mapping[str, str]]] | None = None
 
     def __post_init__(self) -> None:
-        _check_roles(self.kinds, self.treatment, self.outcome, self.covariates or ())
+        _check_roles(self.kinds, self.treatment, self.outcome, self.covariates or (), self.taken)
+
+    @property
+    def taken(self) -> set[str | None]:
+        """Columns of treatment, outcome, event, exposure, pairs and periods."""
+        import yaml
+
+        given = [entries for own in (self.answers or {}).values() for entries in own.values()]
+        found = [yaml.safe_load(entries[key]) for entries in given for key in _NAMING if key in entries]
+        return {self.treatment, self.outcome, *(one[key] for one in found for key in _NAMED if key in one)}
 
     @property
     def candidates(self) -> list[str]:
         """Columns that may be covariates."""
-        rest = [name for name in self.kinds if name and name not in (self.treatment, self.outcome)]
-        return [name for name in rest if not left_out(name, self.kinds[name])]
+        taken = self.taken
+        return [name for name, kind in self.kinds.items() if name and name not in taken and not left_out(name, kind)]
 
     @property
     def clusters(self) -> list[str]:
@@ -331,7 +360,7 @@ class Draft:
         name = self.outcome
         time = any("event" in entries for entries in (self.answers or {}).get(name or "", {}).values())
         yield f"outcome:\n  {'time' if time else 'name'}: {OPEN if name is None else quoted(name)}\n"
-        yield from self._lines(name or "\0", outcome_entries("" if name is None else self.kinds[name]), "  ")
+        yield from self._lines(name or "\0", outcome_entries(), "  ")
         if self.answers is None:
             yield from (f"  {line}\n" for line in _OF_OUTCOMES)
 
@@ -344,13 +373,13 @@ class Draft:
             yield "  # or draft these alone by --covariates A,B,C\n"
             for name in chosen:
                 keys = ", ".join(
-                    f"{key}: {OPEN}" for entry in covariate_entries(self.kinds[name]) for key in entry.keys
+                    f"{key}: {OPEN}" for entry in covariate_entries(self.kinds[name], name) for key in entry.keys
                 )
                 yield f"  # {quoted(name)}: {{{keys}}}\n"
         else:
             for name in chosen:
                 yield f"  {quoted(name)}:\n"
-                yield from self._lines(name, covariate_entries(self.kinds[name]), "    ")
+                yield from self._lines(name, covariate_entries(self.kinds[name], name), "    ")
         yield from self._left_out(chosen)
 
     def _left_out(self, chosen: Sequence[str]) -> Iterator[str]:
@@ -358,7 +387,7 @@ class Draft:
             why = left_out(name, kind)
             if not name:
                 yield "  # left out: a column without a name, such as the numbers of rows\n"
-            elif why and name not in (self.treatment, self.outcome, *chosen):
+            elif why and name not in self.taken.union(chosen):
                 yield f"  # left out: {quoted(name)}, {why}; {TO_USE[why]}\n"
 
     def _design(self) -> Iterator[str]:
@@ -447,7 +476,11 @@ def quoted(name: str) -> str:
 
 
 def _check_roles(
-    kinds: Mapping[str, str], treatment: str | None, outcome: str | None, covariates: Sequence[str]
+    kinds: Mapping[str, str],
+    treatment: str | None,
+    outcome: str | None,
+    covariates: Sequence[str],
+    taken: Collection[str | None],
 ) -> None:
     for what, name in (("treatment", treatment), ("outcome", outcome), *(("covariates", name) for name in covariates)):
         if name is not None and name not in kinds:
@@ -458,8 +491,8 @@ def _check_roles(
         unread = (TWICE, ENCODED, OTHER) if what == "covariates" else (TWICE, ENCODED)
         if name is not None and kinds[name] in unread:
             raise InputError(f"{what} = {name}: the column is {kinds[name]}; {TO_USE[kinds[name]]}")
-        if what == "covariates" and name in (treatment, outcome):
-            raise InputError(f"covariates = {name}: is the treatment or the outcome; leave it out")
+        if what == "covariates" and name in taken:
+            raise InputError(f"covariates = {name}: is the treatment or the outcome, or has another part; leave it out")
     if treatment is not None and treatment == outcome:
         raise InputError(f"treatment = outcome = {treatment}: give each a column of its own")
     if len(set(covariates)) < len(covariates):
@@ -594,11 +627,27 @@ def _alike(names: Sequence[str]) -> str:
     return f"Are records of the same {' or '.join(names)} alike, or were they treated together"
 
 
+def _first(names: Collection[str], answer: str) -> tuple[str, list[str]]:
+    """Return the column of the table whose name an answer begins with, empty if none, and the words behind it."""
+    said = " ".join(answer.split())
+    name = max((name for name in names if name and f"{said} ".startswith(f"{name} ")), key=len, default="")
+    return name, said[len(name) :].replace(",", " ").split()
+
+
+def _exposure(names: Collection[str], answer: str) -> dict[str, str]:
+    """Read a column of time at risk, its bound, and its mean where that is given."""
+    name, rest = _first(names, answer)
+    if not name or len(rest) not in (1, 2):
+        raise InputError("give a column of the table, its bound and a usual mean, such as years 10 2.5")
+    facts = dict(zip(("high", "mean"), (_digits(to_number("exposure", number)) for number in rest), strict=False))
+    RecordWeights.of({"name": name, **{key: float(number) for key, number in facts.items()}})  # may refuse
+    return {"exposure": f"{{name: {quoted(name)}, {', '.join(f'{key}: {number}' for key, number in facts.items())}}}"}
+
+
 def _assignment(names: Collection[str], answer: str) -> dict[str, str]:
     """Read how treatment was given: a word, the name of a column, and what follows it."""
     kind, _, said = " ".join(answer.split()).partition(" ")
-    name = max((name for name in names if name and f"{said} ".startswith(f"{name} ")), key=len, default="")
-    rest = said[len(name) :].replace(",", " ").split()
+    name, rest = _first(names, said)
     if not name or kind not in _FOLLOWED or len(rest) not in _FOLLOWED[kind]:
         raise InputError(REFUSED.get(kind, _FORMS))
     if kind == "crossover" and (period := " ".join(rest)) not in names:
@@ -644,6 +693,8 @@ def _values(answer: str) -> dict[str, str]:
     words = ", ".join(f"{json.dumps(word.strip(), ensure_ascii=False)}: {_cell(value)}" for word, _, value in pairs)
     found = {"words" if values else "scores": f"{{{words}}}"} if pairs else {}
     numbers = values.replace(",", " ").split()
+    if not pairs and len(numbers) > 1 and all(map(is_date, numbers[:2])):
+        return _days(values)
     if not values or values.strip().startswith("[") or not all(map(DECIMAL.fullmatch, numbers)):
         return (_levels(values) if values else {}) | found
     if len(numbers) != 2:
@@ -652,13 +703,18 @@ def _values(answer: str) -> dict[str, str]:
     return {"low": _digits(low), "high": _digits(high)} | found
 
 
-def _outcome_values(answer: str) -> dict[str, str]:
+def _outcome_values(names: Collection[str], answer: str) -> dict[str, str]:
     """Read what ``_values`` does, or levels and those that count as 1, or an event, two codes of it and the horizon."""
     values, _, success = answer.partition(";")
-    words = values.split()
-    if len(words) == 4 and not values.startswith("["):
-        event = f"{{name: {quoted(words[0])}, success: {_cell(words[1])}, censored: {_cell(words[2])}}}"
-        return {"event": event, "horizon": _digits(to_number("horizon", words[3]))}
+    name, rest = _first(names, values)
+    if name and len(rest) in (3, 4) and "=" not in rest:
+        kind, event = (
+            dict(zip(["kind"], rest[3:], strict=False)),
+            {"name": name, "success": rest[0], "censored": rest[1]},
+        )
+        Censoring.of({"time": f"time of {name}", "event": event, "horizon": rest[2], **kind})  # may refuse
+        said = f"{{name: {quoted(name)}, success: {_cell(rest[0])}, censored: {_cell(rest[1])}}}"
+        return {"event": said, "horizon": _digits(to_number("horizon", rest[2])), **kind}
     return _levels(values) | _levels(success, "success") if success and "=" not in success else _values(answer)
 
 

@@ -16,6 +16,7 @@ from torchdpcate._text import plain
 from torchdpcate.data._arrays import (
     MEND_CODES,
     MEND_WORDS,
+    as_column,
     category_codes,
     check_aligned,
     is_frame,
@@ -24,7 +25,7 @@ from torchdpcate.data._arrays import (
     numeric_column,
     to_matrix,
 )
-from torchdpcate.data._cells import Code, code_entries, read_cells
+from torchdpcate.data._cells import Code, are_scores, code_entries, read_cells
 from torchdpcate.data.assignment import Cluster, Pairs
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
@@ -173,6 +174,17 @@ class TableSchema:
         return self.domain.largest_effect if most is None else min(most, self.domain.outcome_range)
 
     @property
+    def effect_scale(self) -> tuple[float, str]:
+        """What sizes of effects and noise are judged by: the outcome's standard deviation if stated, else its range.
+
+        Of rates either is over the mean exposure that plans expect.
+        """
+        domain = self.domain
+        if domain.outcome_sd is None:
+            return self.greatest, "range"
+        return domain.outcome_sd * domain.largest_effect / domain.outcome_range, "standard deviation"
+
+    @property
     def summed(self) -> tuple[float, float]:
         """Middle and half width of what is summed, outcomes or differences of pairs; of rates 0 and the largest."""
         domain = self.domain
@@ -311,8 +323,10 @@ class TableSchema:
 
     @property
     def text_columns(self) -> frozenset[str]:
-        """Columns whose values are words, to be read as text."""
-        text = [c.name for c in self.covariates if (c.is_text if isinstance(c, Categorical) else c.format)]
+        """Columns whose values are words, all of which may have a score, to be read as text."""
+        text = [c.name for c in self.covariates if c.is_text]
+        if are_scores(self.outcome_codes, self.domain.outcome_low, self.domain.outcome_high):
+            text.append(self.outcome)
         roles = [(self.treatment, self.arms), (self.outcome, self.outcome_levels)]
         if self.domain.censoring is not None:
             roles.append((self.domain.censoring.event, self.domain.censoring.success))
@@ -382,8 +396,8 @@ class TableSchema:
         missing = "outcome" in self.domain.dropped
         if (follow_up := self.encode_follow_up(frame)) is not None:
             return follow_up[:, 0]
-        words = self.outcome in self.text_columns
-        column = read_cells(frame[self.outcome], self.outcome_codes, text=words)
+        words = self.outcome_levels and isinstance(self.outcome_levels[0], str)
+        column = read_cells(frame[self.outcome], self.outcome_codes, text=bool(words))
         if not self.outcome_levels:
             binary = self.domain.outcome_kind == "binary"
             remedy = f"name its levels in the domain: {NAMED_LEVELS}; {MEND_WORDS}, or {MEND_CODES}"
@@ -742,7 +756,7 @@ def _as_cells(
     words = bool(levels) and isinstance(levels[0], str)
     if isinstance(values, Tensor) or not (words or (codes and not levels)):
         return values
-    found = np.asarray(values, dtype=object if words else None).reshape(-1)
+    found = np.asarray(as_column(values), dtype=object if words else None).reshape(-1)
     if words and not any(isinstance(value, str) for value in found):
         return values
     import pandas as pd

@@ -16,6 +16,7 @@ from torchdpcate.data._arrays import listed
 from torchdpcate.data._cells import MISSING_LEVEL, to_date
 from torchdpcate.data._yaml import parse_yaml, read_yaml
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, written_level
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -247,6 +248,19 @@ class Subgroups:
         """Return the cells of each row of encoded covariates x [n, q], one of each partition, int64 [n, partitions]."""
         first = itertools.accumulate((partition.size for partition in self.partitions[:-1]), initial=0)
         return torch.stack([start + one.positions(x) for start, one in zip(first, self.partitions, strict=True)], 1)
+
+    def check_alike(self, x: Tensor, domain: Domain) -> None:
+        """Refuse means [pairs, q] of pairs between two levels by which cells are divided.
+
+        Raises:
+            InputError: There are some; says of which covariates.
+        """
+        used = {part.covariate: part.columns for one in self.partitions for part in one.divisions}
+        low, high = domain.covariate_low, domain.covariate_high
+        between = ((x != low) & (x != high) & torch.tensor(domain.two_levels)).any(0)
+        mixed = [name for name, columns in used.items() if between[list(columns)].any()]
+        if mixed:
+            raise InputError(f"subgroups: pairs differ in {listed(mixed)}, which has no mean; leave it out")
 
     def has_levels_of(self, covariate: str) -> bool:
         """Return whether every partition has a cell of its own for each level of a covariate."""

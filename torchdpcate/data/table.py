@@ -120,7 +120,7 @@ class Table(CsvForm, StudySource):
                 raise InputError(f"data.person: pairs ({pairs.name}) are protected as they are; leave it out")
             return PrivacyUnit.person(" + ".join(self._own()), self.per_person)
         if pairs is not None:
-            return PrivacyUnit.person(pairs.name)
+            return pairs.unit
         if self.per_person != 1:
             raise MissingError(
                 "data.per_person: whose a record is must be known; name the column by data.person=COLUMN"
@@ -194,7 +194,7 @@ class Table(CsvForm, StudySource):
             if schema.cluster is not None:
                 schema.cluster.check(schema.cluster.sizes(frame[schema.cluster.name], read.a))
             if schema.pairs is not None:
-                read = schema.pairs.fold(read, frame, schema.domain.names, schema.two_levels)
+                read = schema.pairs.fold(read, frame)
             rows = torch.arange(read.n)[:, None]
             if own:
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed)

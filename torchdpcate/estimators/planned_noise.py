@@ -7,6 +7,7 @@ from typing import Any
 
 from torchdpcate._templates import html_table_of
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
@@ -30,7 +31,7 @@ class PlannedNoise:
         value: Size of the noise in one answer, in outcome units: a standard deviation, or what ``of`` says; NaN where
             public facts do not decide it, and infinite where nothing could be released.
         of: What it is the noise of, in words.
-        outcome_range: Width of the outcome's public bounds.
+        outcome_range: Largest effect that the outcome's public bounds allow: their width, of rates that per exposure.
         n: Number of records.
         budget: Privacy budget of the release.
         parts: What ``value`` is made of, in outcome units, by name.
@@ -247,24 +248,24 @@ SERVES = "no: one average effect serves as well"
 """The verdict on a function whose error is not expected to be less than that of one number for all."""
 
 
-def worth_asking(noise: float, outcome_range: float, sd: float | None = None, relative: float | None = None) -> str:
+def worth_asking(noise: float, schema: TableSchema, relative: float | None = None) -> str:
     """Return whether an effect with this noise is worth asking for: ``yes``, ``for large effects`` or ``no``.
 
     By the outcome's standard deviation where it is stated, .1 and .4 of it; else by its range, 2 and 10 per cent. A
     function of covariates is by its error over that of one number for all, .7 and .9, where it is no worse than that.
 
     Args:
-        noise: Standard deviation in outcome units.
-        outcome_range: Width of the outcome's bounds.
-        sd: Its standard deviation as stated (``Domain.outcome_sd``); None where nothing is.
+        noise: Standard deviation in units of an effect.
+        schema: Columns and public bounds, whose ``effect_scale`` is what it is a share of.
         relative: See ``PlannedNoise``.
 
     Example:
-        >>> worth_asking(5.0, 100.0), worth_asking(5.0, 100.0, sd=6.0), worth_asking(5.0, 100.0, relative=0.95)
+        >>> plain, stated = (TableSchema.from_domain(Domain([0], [1], 0, 100, outcome_sd=sd)) for sd in (None, 6))
+        >>> worth_asking(5.0, plain), worth_asking(5.0, stated), worth_asking(5.0, plain, relative=0.95)
         ('for large effects', 'no', 'no: one average effect serves as well')
     """
-    share, limits = (noise / outcome_range, _OF_RANGE) if sd is None else (noise / sd, _OF_SD)
-    alone = verdict(share, limits)
+    whole, of = schema.effect_scale
+    alone = verdict(noise / whole, _OF_RANGE if of == "range" else _OF_SD)
     if relative is None or alone == "no":
         return alone
     found = verdict(relative, _OF_ONE_NUMBER)

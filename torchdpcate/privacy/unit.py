@@ -1,7 +1,7 @@
 """The unit of privacy: a record, or a person with k records; what is charged by record bounds what a person loses."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,12 +16,15 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _INWARDS = 1e-12  # of a record's budget, above the rounding of k times it
+PAIR = "pair"
+"""Name of the unit of two records, such as of matched people, that count as one."""
+_KINDS = {"column": str, "records": int}
 _MOST = 100_000  # records of a person: delta by person is a sum of as many terms
 
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    r"""Who is protected: one record, or one person with exactly k of the n records.
+    r"""Who is protected: one record, one person with exactly k of the n records, or one pair that counts as a record.
 
     Replacing a person replaces k records, one after the other. A mechanism that is :math:`(\epsilon, \delta)`-private
     for each of these steps satisfies
@@ -36,6 +39,7 @@ class PrivacyUnit:
     Attributes:
         column: The table's column that names the person; empty where the unit is a record.
         records: k, records of each person.
+        name: ``"person"`` or ``"pair"``; ``"record"`` where there is no column.
 
     Example:
         >>> budget = PrivacyUnit.person("subject_id", 4).record_budget(PrivacyBudget(1.0, 0.0))
@@ -45,6 +49,7 @@ class PrivacyUnit:
 
     column: str = ""
     records: int = 1
+    name: str = "record"
 
     @classmethod
     def person(cls, column: str, records: int = 1) -> "PrivacyUnit":
@@ -58,17 +63,12 @@ class PrivacyUnit:
         records = integer("per_person", records, least=1)
         if records > _MOST:
             raise InputError(f"per_person = {records}: give at most {_MOST:,}; split the records before")
-        return cls(str(column), records)
+        return cls(str(column), records, "person")
 
     @property
     def is_person(self) -> bool:
-        """Whether persons are protected, not rows."""
+        """Whether persons or pairs are protected, not rows."""
         return bool(self.column)
-
-    @property
-    def name(self) -> str:
-        """``"person"`` or ``"record"``."""
-        return "person" if self.is_person else "record"
 
     def record_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return what may be spent by record so that all k records of a unit together cost at most a budget.
@@ -103,7 +103,8 @@ class PrivacyUnit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return column and k; nothing of a record."""
-        return {"column": self.column, "records": self.records} if self.is_person else {}
+        pair = {"pair": True} if self.name == PAIR else {}
+        return {"column": self.column, "records": self.records, **pair} if self.is_person else {}
 
     @classmethod
     def from_dict(cls, stated: dict[str, Any]) -> "PrivacyUnit":
@@ -114,10 +115,11 @@ class PrivacyUnit:
         """
         if not stated:
             return RECORD
-        records = stated.get("records")
-        if stated.keys() != {"column", "records"} or type(records) is not int or not isinstance(stated["column"], str):
+        kinds, pair = {name: type(value) for name, value in stated.items()}, stated.get("pair", False)
+        if kinds not in (_KINDS, {**_KINDS, "pair": bool}):
             raise InputError(f"unit = {stated!r}: not a unit of privacy")
-        return cls.person(stated["column"], records)
+        unit = cls.person(stated["column"], stated["records"])
+        return replace(unit, name=PAIR) if pair else unit
 
 
 RECORD = PrivacyUnit()

@@ -150,7 +150,7 @@ def _subject(release: Release, other: Release) -> Iterator[tuple[str, Any]]:
             yield f"{key} of {name}", entries[name].get(key)
         yield f"missing of {name}", entries[name].get("missing")
     unit = release.privacy.protected
-    yield "who is protected", f"a person of {unit.records} records" if unit.is_person else "one record"
+    yield "who is protected", f"a {unit.name} of {unit.records} records" if unit.is_person else "one record"
     private = release.privacy.private_noise and other.privacy.private_noise  # others state no constants
     yield "whom effects are averages of", release.privacy.public.get("estimand") if private else None
     if release.function is None:

@@ -222,7 +222,7 @@ class SitesRelease(EffectRelease):
     def _about(self, pooled: Pooled, half: Tensor, effect: Tensor) -> Tensor:
         """Return intervals about means, [m, 2], each with the nearer end moved to the effect where it lies beyond."""
         low, high = torch.minimum(pooled.mean - half, effect), torch.maximum(pooled.mean + half, effect)
-        return torch.stack([low, high], 1).clamp(-self.domain.largest_effect, self.domain.largest_effect)
+        return torch.stack([low, high], 1).clamp(-self.schema.greatest, self.schema.greatest)
 
     def heterogeneity(self) -> list[dict[str, Any]]:
         """Return how far sites differ, their noise and sampling taken out, a mapping a line.

@@ -16,7 +16,7 @@ from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+from torchdpcate.privacy.unit import PAIR, RECORD, PrivacyUnit
 from torchdpcate.release.blocks import (
     Block,
     Check,
@@ -97,6 +97,7 @@ UNIT = "one record (row): a person with several rows is protected only row by ro
 PERSON_ADJACENCY = (
     "replace one person with all of their records; the number of persons and that of the records of each are public"
 )
+_PAIR_ADJACENCY = "replace one pair with both of its records; the number of pairs is public"
 DEPENDENT = ", which may depend on each other: intervals count their sampling as often"
 """What is said of several records of a person."""
 _DP_SGD = " and DP-SGD"
@@ -174,7 +175,7 @@ _STATEMENT: dict[str, Check] = {
     "tuning": lambda value: value == {} or (is_facts(value) and value.keys() == {"runs", "text"}),
     "person": lambda value: (
         value == {}
-        or (is_facts(value) and value.keys() == {"column", "records"} and is_text(value["column"]) and value["column"])
+        or (is_facts(value) and value.keys() - {"pair"} == {"column", "records"} and is_text(value["column"] or None))
     ),
 }
 _CONDITION: dict[str, Check] = {
@@ -299,7 +300,7 @@ class PrivacyStatement:
         lines = [f"# Privacy statement: {text(self.headline)}", "", f"**{text(self.claim)}**", ""]
         lines += ["## Who is protected", "", f"- adjacency: {text(self.adjacency)}", f"- unit: {text(self.unit)}"]
         lines += [f"- records: {self.n}"]
-        lines += [f"- persons: {self.n // self.protected.records}"] if self.person else []
+        lines += [f"- {self.protected.name}s: {self.n // self.protected.records}"] if self.person else []
         lines += ["", "## Budget", ""]
         if self.claims:
             chosen = self.chosen or "the curator did not say who chose it, and why"
@@ -435,7 +436,7 @@ def and_counting(words: str, domain: Domain) -> str:
 
 def adjacency_of(unit: PrivacyUnit) -> str:
     """Return which data sets are neighbours, in words."""
-    return PERSON_ADJACENCY if unit.is_person else ADJACENCY
+    return {"record": ADJACENCY, PAIR: _PAIR_ADJACENCY}.get(unit.name, PERSON_ADJACENCY)
 
 
 def unit_words(unit: PrivacyUnit) -> str:
@@ -447,6 +448,8 @@ def unit_words(unit: PrivacyUnit) -> str:
     """
     if not unit.is_person:
         return UNIT
+    if unit.name == PAIR:
+        return f"one pair: {unit.column} says which one a record is in, and its difference counts as one of the records"
     number = "one" if unit.records == 1 else str(unit.records)
     words = f"one person: {unit.column} says whose a record is, and each person has exactly {number} of the records"
     return words if unit.records == 1 else f"{words}{DEPENDENT}"
@@ -459,7 +462,7 @@ def claim_sentence(epsilon: float, delta: float, level: str, unit: PrivacyUnit =
         >>> claim_sentence(1.0, 1e-5, "certified")
         '(1, 1e-05)-differentially private, certified, replace-one'
     """
-    who = " person" if unit.is_person else ""
+    who = f" {unit.name}" if unit.is_person else ""
     return f"({epsilon:.6g}, {delta:.6g})-differentially private, {level}, replace-one{who}"
 
 

@@ -30,7 +30,7 @@ from torchdpcate.verify.statement import check_statement
 
 STATEMENT_JSON, STATEMENT_MD = "privacy.json", "privacy.md"
 """The statement's own files, which a run writes with the release."""
-_BY_PERSON = "; blocks and charges are by record, epsilon and delta by person, who has {} of them"
+_BY_PERSON = "; blocks and charges are by record, epsilon and delta by {}, with {} of them"
 _MOST_COVARIATES = 12
 
 
@@ -65,7 +65,7 @@ def card_values(release: Release, path: str | Path | None) -> dict[str, Any]:
         raise VerificationError(
             f"release: no card of a statement that does not agree with itself: {'; '.join(problems)}"
         )
-    person = _BY_PERSON.format(privacy.protected.records) if privacy.person else ""
+    person = _BY_PERSON.format(privacy.protected.name, privacy.protected.records) if privacy.person else ""
     return {
         "release": release,
         "privacy": privacy,
@@ -224,7 +224,8 @@ def describe(privacy: PrivacyStatement) -> str:
     factor = math.exp(min(privacy.epsilon, 100.0))
     times = f"{factor:.3g} times" if factor < _FACTOR_LIMIT else "more than a million times"
     chance = f", apart from a chance of 1 in {1 / privacy.delta:,.0f}" if privacy.delta else ""
-    who, place, it = ("person", "their", "them") if privacy.person else ("record", "its", "it")
+    who = privacy.protected.name
+    place, it = ("their", "them") if who == "person" else ("its", "it")
     detected = 100 * most_detected(privacy.epsilon, privacy.delta, _FALSE_ALARMS)
     return (
         f"{condition}Whatever is concluded from this release is at most {times} as likely with a given {who} as with "

@@ -319,7 +319,7 @@ class _Said:
         if self.main:
             pairs = list(zip(self.main, self.compared, strict=True))
             if len(pairs) == 1:
-                more = self._meaning() if self.main[0].clear else self._worth(self.main[0].error)
+                more = self._meaning() if self.main[0].clear else self._worth(self.main[0].noise)
                 return [*self._answer(*pairs[0]), *more][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
             return [*(self._answer(*pair)[0] for pair in pairs[:2]), *self._meaning()]
@@ -348,7 +348,8 @@ class _Said:
             return _joined(starts, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
         found, noisy = f"{value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
         fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
-        return [*_joined(starts, f": {found}", f"the estimate is {found}"), f"{fits}; more of them would narrow it."]
+        more = "people alike in both arms" if self.lacking >= _FEW[0] else "more of them"
+        return [*_joined(starts, f": {found}", f"the estimate is {found}"), f"{fits}; {more} would narrow it."]
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
@@ -418,7 +419,7 @@ class _Said:
     def whom(self) -> list[str]:
         """Return whom it is about."""
         unit, n = self.release.privacy.protected, self.release.privacy.n
-        people = f"{n // unit.records:,} {'pairs' if self.schema.pairs else 'persons' if unit.is_person else 'records'}"
+        people = f"{n // unit.records:,} {unit.name}s"
         people += f" of {self.sites} sites" if self.sites else ""
         bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
         facts = {
@@ -493,10 +494,15 @@ class _Said:
         }
         return _true(facts)
 
+    @property
+    def lacking(self) -> float:
+        """Share of the people of a cohort below the stated overlap, by released numbers at least."""
+        averages = getattr(self.effect, "averages", None)
+        return 0.0 if averages is None or self.trial else averages.lacking
+
     def rests_on(self) -> list[str]:
         """Return what it assumes, the strongest first."""
-        cohort, averages = not self.trial, getattr(self.effect, "averages", None)
-        lacking = 0.0 if averages is None or self.trial else averages.lacking
+        cohort, lacking = not self.trial, self.lacking
         alone, pairs, clusters = self.schema.assignment is None, self.schema.pairs, self.schema.cluster
         missing = " or ".join(self.domain.dropped)
         facts = {
@@ -545,15 +551,15 @@ class _Said:
         mean = "A person's number is the mean of people alike in the covariates, and no forecast for one patient."
         return [mean, read, *self._worth()]
 
-    def _worth(self, error: float | None = None) -> list[str]:
-        """Return that a number was not worth asking for, by the limits of plans; without its error one person's."""
-        planned, domain = None if error is not None else _planned(self.effect), self.domain
-        error = noise_of(self.release) if error is None else error
-        if error is None or not math.isfinite(error):
+    def _worth(self, noise: float | None = None) -> list[str]:
+        """Return that a number was not worth asking for, by the limits of plans; without its noise one person's."""
+        planned, what = (_planned(self.effect), "error to expect") if noise is None else (None, "noise for privacy")
+        noise = noise_of(self.release) if noise is None else noise
+        if noise is None or not math.isfinite(noise):
             return []
-        worth = worth_asking(error, domain.outcome_range, domain.outcome_sd, planned and planned.relative)
-        whole, of = (domain.outcome_sd or domain.outcome_range), "standard deviation" if domain.outcome_sd else "range"
-        size = f"its error to expect is {error / whole:.0%} of the outcome's {of}"
+        whole, of = self.schema.effect_scale
+        worth = worth_asking(noise, self.schema, planned and planned.relative)
+        size = f"its {what} is {noise / whole:.0%} of the outcome's {of}"
         no = f"It is not worth asking at so many records: {size}."
         serves = worth == SERVES and not self.of(BY_EFFECT)  # which say themselves how effects differ
         return _true({no: worth == "no", "At so many records one average effect serves as well.": serves})
@@ -562,7 +568,7 @@ class _Said:
         """Return what is guaranteed, in one line."""
         privacy = self.release.privacy
         if privacy.claims:
-            whom, level = "person" if privacy.person else "record", Level(privacy.level)
+            whom, level = privacy.protected.name, Level(privacy.level)
             budget = f"epsilon = {privacy.epsilon:.3g}, delta = {privacy.delta:.3g}"
             return [f"Each {whom} is protected by {budget}, {level.value}: {_SURE[level]}."]
         why = "there is no proof of any" if privacy.level == Level.HEURISTIC else "a condition of its proof fails"

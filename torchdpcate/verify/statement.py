@@ -190,7 +190,7 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
     }
     unit = privacy.protected
     needed = unit.cost(largest["epsilon"], largest["delta"])
-    by = f" is, for the {unit.records} records of a person," if unit.is_person else " is"
+    by = f" is, for the {unit.records} records of a {unit.name}," if unit.is_person else " is"
     for (name, value), stated in zip(zip(largest, needed, strict=True), (privacy.epsilon, privacy.delta), strict=True):
         complete = all(getattr(block, name) is not None for block in privacy.blocks)
         if complete and stated is not None and not math.isclose(stated, value, rel_tol=_CLOSED):
@@ -199,7 +199,7 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
         problems.append("a claim without any block of records")
     total = f"the largest of the blocks: epsilon = {largest['epsilon']:.6g} at delta = {largest['delta']:g}"
     if unit.is_person:
-        total += f" by record; by person with {unit.records}: {privacy.epsilon:.6g} at {privacy.delta:g}"
+        total += f" by record; by {unit.name} with {unit.records}: {privacy.epsilon:.6g} at {privacy.delta:g}"
     findings.append(("total", total))
     return findings, problems
 
@@ -293,7 +293,7 @@ def _words(privacy: PrivacyStatement) -> Iterator[str]:
     if (privacy.adjacency, privacy.unit) != (adjacency_of(unit), unit_words(unit)):
         yield f"adjacency or unit of privacy is not that of the accountant (replace one {unit.name})"
     if privacy.n % unit.records:
-        yield f"n = {privacy.n} is no multiple of the {unit.records} records that each person has"
+        yield f"n = {privacy.n} is no multiple of the {unit.records} records that each {unit.name} has"
 
 
 def _rank(level: str) -> int:

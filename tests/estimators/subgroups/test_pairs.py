@@ -87,7 +87,8 @@ def test_files_give_the_records_of_a_frame_and_the_claim_of_a_pair(tmp_path):
     path = release.save(tmp_path / "release.safetensors")
     assert release.estimate == pytest.approx(fitted(frame).release().estimate, abs=0.1)
     assert dict(verify_release(path))["level"].startswith("certified")
-    assert "replace-one person" in load_release(path).privacy.claim
+    saved = load_release(path).privacy
+    assert (saved.protected, saved.claim.rpartition(", ")[2]) == (source.unit, "replace-one pair")
     assert "it was drawn with probability 1/2 who is treated" in release.assumptions
     with pytest.raises(InputError, match="pairs together"):
         SubgroupEffects(TableSchema.from_dict(PAIRED), MANY, subgroups="everybody").check_stream()
@@ -177,11 +178,12 @@ def test_pairs_that_are_none_are_refused(frame, facts, words):
         fitted(frame, facts)
 
 
-def test_levels_that_differ_in_a_pair_have_no_mean():
+def test_levels_that_differ_in_a_pair_divide_no_subgroups():
     frame = table(20)
     frame.loc[frame["treat"] == 1, "sex"] = "m"
-    with pytest.raises(InputError, match="pairs differ in sex, which has no mean; leave it out of covariates"):
-        fitted(frame)
+    assert len(fitted(frame, cells=["everybody", {"age": [50]}]).release().estimate) == 3
+    with pytest.raises(InputError, match=r"subgroups: pairs differ in sex, which has no mean; leave it out$"):
+        fitted(frame, cells=[{"age": [50]}, {"sex": True}])
 
 
 @pytest.mark.parametrize(

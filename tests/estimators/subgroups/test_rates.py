@@ -4,10 +4,12 @@ import pandas as pd
 import pytest
 import torch
 
+from torchdpcate.cli.plan import planned_targets
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import outcome_axis
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.lines import AverageEffect
+from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -67,6 +69,18 @@ def test_rates_are_called_by_their_unit_and_travel_with_their_facts():
     release = SubgroupEffects(TRIAL, PrivacyBudget(8.0, 0.0), subgroups=[{"site": True}]).fit(*records()).release()
     assert release.lines()["records"].sum() == pytest.approx(3000, abs=30)
     assert "events per year" in repr(release)
+
+
+@pytest.mark.parametrize(("sd", "said"), [(None, (3.2, "range")), (2, (0.8, "standard deviation"))])
+def test_plans_and_findings_judge_a_rate_by_that_of_the_mean_exposure(sd, said):
+    """By 8 events, or 2, over 2.5 years."""
+    outcome = FACTS["outcome"] | {"exposure": {**EXPOSURE, "mean": 2.5}} | ({} if sd is None else {"sd": sd})
+    schema = TableSchema.from_dict(FACTS | {"propensity": 0.5, "outcome": outcome})
+    planned = SubgroupEffects(schema, PrivacyBudget(0.05, 0.0), subgroups="everybody").expected_noise(3000)
+    assert (schema.effect_scale, planned.outcome_range) == (said, 3.2)
+    targets = planned_targets(schema, 3000, PrivacyBudget(0.05, 0.0))
+    assert (targets[0].noise.value, targets[2].verdict) == (planned.value, "not to be had")
+    assert worth_asking(0.32, schema) == "for large effects"
 
 
 def test_what_has_no_rates_says_what_has():

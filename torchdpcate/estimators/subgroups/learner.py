@@ -41,7 +41,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, RATE, CellEffects, cell_effects
 from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
@@ -144,13 +143,12 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         Infinite where noise would dominate such a cell.
         """
         budget, plan = self._planned(n), self.plan(n)
-        domain = TableSchema.of(self.domain).domain
         swamped = bool((plan.records < plan.least_records).any())
         level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
         return PlannedNoise(
             math.inf if swamped else plan.expected_noise,
             "the effect in the noisiest cell",
-            domain.outcome_range,
+            plan.schema.greatest,
             n,
             budget,
             {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
@@ -203,7 +201,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _start(self) -> None:
         super()._start()
         if self.schema_.pairs is not None:
-            self.protect(PrivacyUnit.person(self.schema_.pairs.name))
+            self.protect(self.schema_.pairs.unit)
 
     def _cells(self) -> Subgroups:
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
@@ -219,6 +217,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _prepare(self, records: CausalData | RecordStream) -> None:
         self.plan_ = self.plan(records.n)
         self.subgroups_ = self.plan_.subgroups
+        if self.schema_.pairs is not None and isinstance(records, CausalData):
+            self.subgroups_.check_alike(records.x, self.schema_.domain)
 
     def _sizes(self, n: int) -> dict[str, int]:
         return {RECORDS: n}
