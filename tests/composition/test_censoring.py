@@ -178,6 +178,17 @@ def test_an_error_of_a_curve_is_one_for_each_arm_and_none_without_noise():
     assert bool((found > 0).all())
 
 
+@pytest.mark.parametrize(("floor", "taken"), [(0.1, 0.0), (0.5, 0.625)])
+def test_an_error_of_a_curve_below_the_floor_is_what_the_floor_takes(floor, taken):
+    """50 of 1,050 have an event while 900 leave, a share of .122 stays: 50 have one later, 50 none."""
+    counts = torch.tensor([50.0, 50, 900, 0, 50, 0.0, 500, 0, 0, 500]).double()
+    stays = 1 - 900 / 1025
+    early, late = 50 / ((1 + stays) / 2), 50 / stays
+    error = (early + late) / (early + 2 * late) - taken if taken else 0.0
+    outcome = Censoring("t", "d", 2.0, EVENT_BY_HORIZON, floor, bins=2)
+    assert curve_errors(counts, outcome, 0.0).tolist() == pytest.approx([abs(error)])
+
+
 def test_intervals_count_the_noise_of_the_curve():
     x, a, both = followed(4_000)
     outcome = Censoring("t", "d", TAU, EVENT_BY_HORIZON)

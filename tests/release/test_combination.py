@@ -124,6 +124,26 @@ def test_intervals_of_three_cohorts_hold_the_mean_over_sites() -> None:
     assert (held["fixed"] <= 34).all()
 
 
+def test_a_contrast_over_sites_is_as_wide_as_the_intervals_of_both_lines() -> None:
+    """Three sites tell little of how far they differ: 1.96 standard errors would hold .88 of contrasts, for .95."""
+    made = combined("subgroups")
+    rows = made.lines()
+    pair = [name for name in rows.index if name.endswith(": all sites")][:2]
+    value, low, high = made.contrast(*pair)
+    one, two = (rows.loc[name] for name in pair)
+    assert value == pytest.approx(one["estimate"] - two["estimate"])
+    assert [low, high] == pytest.approx([one["low"] - two["high"], one["high"] - two["low"]])
+
+
+def test_a_contrast_of_groups_counts_the_noise_that_their_sums_share() -> None:
+    """Least squares with the sum of everybody: where that has no noise, three groups of one are correlated by -1/2."""
+    site = released("effect", 2)
+    assert site.averages.groups == ("group 1", "group 2", "group 3")
+    noise = site.averages.variances.new_tensor([[0, 1, 0, 0]]).expand_as(site.averages.variances)
+    _, low, high = replace(site, averages=replace(site.averages, variances=noise)).contrast("group 1", "group 3")
+    assert (high - low) / 2 == pytest.approx(1.959964 * 3**0.5)
+
+
 def test_errors_of_nuisances_do_not_average_out() -> None:
     """Twenty times one site, one effect: what is its own is a twentieth, what nuisances lost is all there."""
     site = released("cohort", 1)

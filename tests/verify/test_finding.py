@@ -25,6 +25,7 @@ from torchdpcate.release.averages import Averages
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import _answered_example, _example
 from torchdpcate.release.rule import _policy_example
+from torchdpcate.release.subgroups import _example as subgroups
 from torchdpcate.verify import finding
 from torchdpcate.verify.finding import Findings, findings, noise_of, numbers
 
@@ -114,6 +115,13 @@ def test_what_was_not_worth_asking_is_said_where_its_noise_hides_it(epsilon, tol
     said = f"It is not worth asking at so many records: its noise for privacy is {told}% of the outcome's standard"
     assert any(words.startswith(said) for words in head) is bool(told)
     assert "no effect of drug instead of placebo on pain is shown" in head[0]
+
+
+def test_the_average_over_subgroups_counts_who_of_all_people_is_in_which():
+    """Effects of 2 and -2 of a hundred people each, known without error: 1.96 times 2 over the root of 200."""
+    one, other = [[50.0, 0, 0], [0.0, 0, 50]], [[0.0, 0, 50], [50.0, 0, 0]]
+    release = replace(subgroups(), statistics=torch.tensor([one, other]).double())
+    assert "(95% interval −0.28 to +0.28)" in Findings.of(release).head[0]
 
 
 def test_a_chance_is_in_percentage_points():

@@ -1,5 +1,6 @@
 """How treatment was given: records drawn one by one, clusters of them, or one record of each pair."""
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torchdpcate.privacy.unit import PAIR, PrivacyUnit
 if TYPE_CHECKING:
     import pandas as pd
 
+_LARGE_SHARE = 0.05  # of differences that are moved, from which on a curator is warned
 NEEDED = (
     "an interval must count clusters, whose own sums nobody paid for; in their place give public upper bounds of their "
     "records and of the correlation within them, as assignment: {clusters: {name: school, size: 40, correlation: 0.05}}"
@@ -265,12 +267,17 @@ class Pairs:
                 )
         control, second = (records.subset(torch.from_numpy(rows)) for rows in order.reshape(-1, 2).T)
         both = torch.stack([control.y, second.y], 1)
-        weight = None if control.weight is None or second.weight is None else control.weight * second.weight
+        weight = None
+        if control.weight is not None and second.weight is not None:
+            weight = control.weight * second.weight
+            both = torch.where(weight[:, None] > 0, both, both[:, :1])  # no difference of what is missing
         x, ones = (control.x + second.x) / 2, torch.ones_like(control.y)
         return CausalData(x, ones, both[:, 1] - both[:, 0], clipped=records.clipped, weight=weight, follow_up=both)
 
     def within(self, d: Tensor, greatest: float, clip: bool) -> Tensor:
         """Return differences [pairs] within a public bound, moved to it where they are to be clipped.
+
+        Warns where many are moved, for the effect is then that of moved differences.
 
         Raises:
             InputError: There are others; says how many.
@@ -280,6 +287,13 @@ class Pairs:
             raise InputError(
                 f"column {self.name!r} has {plural(beyond, 'pair')} whose outcomes differ by more than most = "
                 f"{greatest:g}; give a bound that is public, or clip with data.out_of_bounds=clip"
+            )
+        if beyond > _LARGE_SHARE * len(d):
+            warnings.warn(
+                f"column {self.name!r}: {plural(beyond, 'pair')} differ by more than most = {greatest:g} and were "
+                "moved to it, and so is the effect; give a larger bound that is public. This number is of the records: "
+                "publish it nowhere",
+                stacklevel=3,
             )
         return d.clamp(-greatest, greatest)
 

@@ -314,7 +314,7 @@ def censoring_curve(counts: Tensor, bins: int, kinds: int = 1) -> Tensor:
 
 
 def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2) -> Tensor:
-    r"""Return what noise in the curves does to the difference of each arm and the first, [arms - 1]; post-processing.
+    r"""Return what noise and the floor do to the difference of each arm and the first, [arms - 1]; post-processing.
 
     It is the root mean square, over draws of fixed seed, of the change of
 
@@ -337,7 +337,12 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     """
     bins, kinds, random = outcome.bins, outcome.known_ends, torch.Generator().manual_seed(0)
     draws = noise * torch.randn(_DRAWS, len(counts), generator=random, dtype=torch.float64)
-    curves = censoring_curve(torch.cat([counts[None], counts + draws]), bins, kinds).clamp_min(outcome.floor)
+    curves = censoring_curve(torch.cat([counts[None], counts[None] + draws]), bins, kinds).view(
+        _DRAWS + 1, -1, bins + 1
+    )
+    below = curves[0].amin(1, keepdim=True) < outcome.floor
+    curves = torch.where(below, curves, curves.clamp_min(outcome.floor))
+    curves[0] = curves[0].clamp_min(outcome.floor)
     counts = counts.clamp_min(0).reshape(-1, (kinds + 1) * bins + 1)
     events, _, beyond = counts.split([kinds * bins, bins, 1], 1)
     known = torch.cat([events, beyond], 1)
@@ -345,9 +350,8 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     ends = torch.cat([middles.repeat(kinds), middles.new_tensor([outcome.horizon])])
     kind = torch.cat([torch.arange(1.0, kinds + 1).repeat_interleave(bins), torch.zeros(1)])
     y = outcome.outcome(torch.stack([ends, kind.double()], 1))
-    at = torch.cat([(curves[:, :-1] + curves[:, 1:]).repeat(1, kinds) / 2, curves[:, -1:]], 1)
-    at = at.view(_DRAWS + 1, *known.shape)
+    at = torch.cat([(curves[..., :-1] + curves[..., 1:]).repeat(1, 1, kinds) / 2, curves[..., -1:]], 2)
     means = (known / at @ y) / (known / at).sum(2).clamp_min(1)
-    change = means[1:] - means[:1]
+    change = means[1:] - means[0]
     change = change[:, 1:] - change[:, :1] if outcome.by_arm else change.expand(-1, arms - 1)
     return change.square().mean(0).sqrt()

@@ -1,6 +1,7 @@
 """The public facts about the records: bounds of every column, and the overlap bound."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -264,8 +265,8 @@ class Domain:
 
     @property
     def largest_effect(self) -> float:
-        """Bound of an effect: the outcome's range; of rates that over the mean exposure that plans expect."""
-        return self.outcome_high / self.weights.mean if self.weights and self.is_rate else self.outcome_range
+        """Bound of an effect: the outcome's range; of rates there is none, as exposures may be short."""
+        return math.inf if self.is_rate else self.outcome_range
 
     @property
     def expected_weight(self) -> float | None:

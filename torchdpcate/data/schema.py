@@ -200,6 +200,12 @@ class TableSchema:
         return self.summed[1] / (weights.high if weights is not None and self.domain.is_rate else 1)
 
     @property
+    def event(self) -> float:
+        """What one event adds to a sum of outcomes in half widths; zero where these are no counts."""
+        counted = self.domain.is_rate or self.domain.outcome_kind != "continuous"
+        return 1 / self.summed[1] if counted else 0.0
+
+    @property
     def _shown_arms(self) -> Categorical:
         """The treatment as readers see it."""
         return Categorical(self.treatment, self.arms or (0, 1), label=self.treatment_label, labels=self.arm_labels)

@@ -115,6 +115,7 @@ def cell_effects(
     scale: float,
     unit: float,
     per_person: float = 1,
+    step: float = 0.0,
 ) -> CellEffects:
     r"""Return the difference in means of every cell with the law of its error.
 
@@ -126,7 +127,9 @@ def cell_effects(
     N, S and Q are count, sum and sum of squares of outcomes u in [-1, 1] of arm z, B the basis of the noise. The
     sampling variance has a one-sided 90 % bound of its noise, and is at most :math:`(1 - \bar u_z^2) / N_z`. To first
     order in the noise; where a count is at most four deviations of its noise, the cell's interval is the full range.
-    Of rates N is the sum of exposures t, S that of outcomes y, and the variance is that of :math:`y - \bar u_z t`.
+    Where an event adds a step to S, the variance is that of one event more in either arm, so that intervals hold few of
+    them. Of rates N is the sum of exposures t, S that of outcomes y, and the variance is that of
+    :math:`y - \bar u_z t`.
 
     Of K arms every other is compared with the first, :math:`\bar u_z - \bar u_0`, each with the law of its own error,
     which counts the noise of both; the errors of a cell's K - 1 effects share that of the first arm. They stand cell
@@ -143,6 +146,7 @@ def cell_effects(
         per_person: k, records of each person: a sum over records has at most k times the variance that independent
             ones would give it, whatever those of one person have to do with each other, and the laws count that; of
             clusters, times their design effect.
+        step: What an event adds to the sum of u, of counts and of two outcomes; zero of others.
 
     Example:
         >>> exact = torch.tensor([[[25.0, 0.0, 75.0], [0.0, 0.0, 100.0]]], dtype=torch.float64)
@@ -153,7 +157,7 @@ def cell_effects(
     arms = statistics.shape[1]
     signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)[-arms:]
     if arms > 2:
-        facts = members, law, scale, unit, per_person
+        facts = members, law, scale, unit, per_person, step
         return _together([cell_effects(statistics[:, [0, arm]], *facts) for arm in range(1, arms)])
     of, unions = moments(law), members.sum(1)
     sums = torch.einsum("cs,szk->czk", members, statistics) @ of.T
@@ -169,7 +173,7 @@ def cell_effects(
     moved = turn + 2 * (mean * tt - ty)[..., None] * mean_noise(law, mean) - apart[..., None] * of[1]
     doubt = deviation * moved.norm(dim=-1) / count.square()  # of each arm's variance by its noise
     sampled = (apart.clamp_min(0) / count).sum(1) + _UPPER * doubt.norm(dim=1)
-    sampling = per_person * torch.minimum(sampled, most.sum(1)).clamp_min(0)
+    sampling = per_person * (torch.minimum(sampled, most.sum(1)).clamp_min(0) + (step / count).square().sum(1))
     noise = (deviation * pulls.norm(dim=-1)).norm(dim=1)
     laplace = pulls.new_zeros(len(pulls), 0)
     variance = sampling

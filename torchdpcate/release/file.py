@@ -218,7 +218,8 @@ class Release(ABC):
         .. math:: \hat\theta_1 - \hat\theta_2 \pm z\,\big(s^2 + (c_1 + c_2)^2\big)^{1/2}
 
         with deviations c of errors that both may share, and s^2 the sum of the others' variances where the lines are of
-        different records, else the square of the sum of their deviations, which no correlation exceeds.
+        different records, else the square of the sum of their deviations, which no correlation exceeds. Over sites it
+        is from the lower end of the first to the upper end of the second, and from the upper to the lower.
 
         Args:
             line: Name or title of a line.

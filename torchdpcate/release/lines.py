@@ -138,11 +138,13 @@ class Lines:
         return pd.DataFrame({name: np.asarray(column) for name, column in (columns | shares).items()}, self.names)
 
     def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
-        """Return one mapping a line, as summaries have it: plain types, None of an end that is not known."""
+        """Return one mapping a line, as summaries have it: plain types, None of an end that is not known or finite."""
         table = self.table(level)[["line", "estimate", "low", "high", "records"]].astype(object)
+        table = table.where(table.notna() & ~table.isin([math.inf, -math.inf]), None)
         if self.at_once is not None and len(table) > 1:
-            table["simultaneous"] = self.at_once(level).tolist()
-        return table.where(table.notna(), None).to_dict("records")  # type: ignore[return-value]
+            ends = self.at_once(level).tolist()
+            table["simultaneous"] = [[end if math.isfinite(end) else None for end in pair] for pair in ends]
+        return table.to_dict("records")  # type: ignore[return-value]
 
     def summary_frame(self, alpha: float = 0.05) -> "pd.DataFrame":
         """Return one row a line, see ``Release.summary_frame``."""
@@ -173,6 +175,9 @@ class Lines:
         value = float(self.estimates[one] - self.estimates[two])
         if bool(self.errors[pair].isinf().any()):
             return value, -math.inf, math.inf
+        if self.means:  # of few sites, whose intervals are wider than normal ones
+            low, high = self.ends(level)[pair].unbind(1)
+            return value, float(low[0] - high[1]), float(high[0] - low[1])
         if self.groups[one] == self.groups[two] and self.groups[one] in self.disjoint:
             deviation = (own.sum() + shared.sum().square()).sqrt()
         else:  # no correlation makes it larger

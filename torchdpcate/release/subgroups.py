@@ -112,14 +112,18 @@ class SubgroupRelease(LinesRelease):
         """Return the effects of all arms in this order but its first, against that."""
         members, statistics = self.subgroups.members(self.strata), self.statistics[:, list(order)]
         unit, per_person = self.schema.cell_unit, self.privacy.protected.records * self.schema.design_effect
-        found = cell_effects(statistics, members, self.law, self.scale, unit, per_person)
-        censoring = self.domain.censoring
+        found = cell_effects(statistics, members, self.law, self.scale, unit, per_person, self.schema.event)
+        curve = self._curve(order)
+        return replace(found, gaussian=found.gaussian.hypot(curve), noise=found.noise.hypot(curve))
+
+    def _curve(self, order: Sequence[int]) -> Tensor:
+        """Return what a curve of censoring does to the effects of arms in this order, [cells]: all cells have it."""
+        censoring, cells = self.domain.censoring, self.subgroups.size
         if self.follow_up is None or censoring is None:
-            return found
+            return torch.zeros(cells * max(len(order) - 1, 1), dtype=torch.float64)
         counts, noise = self.follow_up, DEVIATIONS[self.law] * float(self.privacy.public["follow_up_scale"])
         counts = counts.view(len(order), -1)[list(order)].flatten() if censoring.by_arm else counts
-        curve = curve_errors(counts, censoring, noise, len(order)).repeat(len(members))
-        return replace(found, gaussian=found.gaussian.hypot(curve), noise=found.noise.hypot(curve))
+        return curve_errors(counts, censoring, noise, len(order)).repeat(cells)
 
     @property
     def named(self) -> Lines:
@@ -158,6 +162,7 @@ class SubgroupRelease(LinesRelease):
             self.assumptions,
             at_once=lambda level: ends(checked_level(level) ** (1 / len(names))),
             laplace=found.laplace,
+            common=self._curve(order).square(),
             disjoint=() if self.arms else groups,  # effects of arms share the reference
             comparable=names,
         )

@@ -17,6 +17,7 @@ from torchdpcate.estimators.cate.composition_plan import known_plan
 from torchdpcate.estimators.planned_noise import SERVES, worth_asking
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.averages import ABOUT
+from torchdpcate.release.estimate import quantile
 from torchdpcate.release.file import Release
 from torchdpcate.release.lines import BY_EFFECT, EVERYBODY, OF_POLICY, OF_RULE, QUERIES, SUBGROUPS, WEIGHTED, Lines
 from torchdpcate.release.meta_analysis import FIXED
@@ -276,16 +277,25 @@ class _Said:
         return [line._replace(title=line.group, group=kinds.get(line.group, SUBGROUPS)) for line in means]
 
     def _over_cells(self) -> list[_Line]:
-        """Return the mean over all subgroups of one partition by released counts: that of the narrowest interval."""
-        found = list[_Line]()
-        for group in () if self.release.arms else dict.fromkeys(self.lines.disjoint):
+        """Return the mean over all subgroups of one partition by released counts: that of the narrowest interval.
+
+        Who of all people is in which is sampled too, and a curve of censoring errs alike in all of them.
+        """
+        found, lines, z = list[_Line](), self.lines, quantile(LEVEL)
+        for group in () if self.release.arms else dict.fromkeys(lines.disjoint):
             own = [k for k, line in enumerate(self.all) if line.group == group != BY_EFFECT]
-            records = self.lines.records[own].clamp_min(0)
+            records = lines.records[own].clamp_min(0)
             if own and all(self.all[k].known for k in own) and records.sum() > 0:
-                parts = [(share, self.all[k]) for share, k in zip((records / records.sum()).tolist(), own, strict=True)]
-                middle = sum(share * line.estimate for share, line in parts)
-                half = math.hypot(*(share * line.half for share, line in parts))
-                found.append(_Line(_CELLS, WEIGHTED, middle, middle - half, middle + half))
+                share, y, half = (
+                    records / records.sum(),
+                    lines.estimates[own],
+                    lines.interval(LEVEL)[own].diff()[:, 0] / 2,
+                )
+                curve = half.new_zeros(len(own)) if lines.common is None else z * lines.common[own].sqrt()
+                sampled = self.release.privacy.protected.records * share @ (y - share @ y).square() / records.sum()
+                alone = share.square() @ (half.square() - curve.square()).clamp_min(0) + z.square() * sampled
+                middle, width = float(share @ y), float(alone.sqrt().hypot(share @ curve))
+                found.append(_Line(_CELLS, WEIGHTED, middle, middle - width, middle + width))
         return sorted(found, key=lambda line: line.half)[:1]
 
     def of(self, group: str) -> list[_Line]:

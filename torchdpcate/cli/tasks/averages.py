@@ -427,17 +427,18 @@ class SubgroupTask(TaskSpec):
     def results(self) -> dict[str, Any]:
         """Return the cells with their intervals, and errors where the truth is known."""
         lines, truth, (exact, width) = self._shown, self._truth, self._exact_cells
-        rows, values = lines.table(LEVEL)[["line", "estimate", "low", "high", "records"]], lines.estimates.numpy()
+        values = lines.estimates.numpy()
         inside, at_once = (lines.interval(LEVEL, together).numpy() for together in (False, True))
+        mean_width = float(np.diff(inside).mean())
         found: dict[str, Any] = {
-            "cells": rows.rename(columns={"line": "cell"}).to_dict("records"),
+            "cells": [{"cell": row.pop("line"), **row} for row in lines.rows(LEVEL)],
             "cells_count": len(values),
             "partitions": self._cells.config(),
             "estimate_least": float(values.min()),
             "estimate_most": float(values.max()),
             "noise": _root_mean_square(lines.noise.numpy()),
             "noise_planned": self._noise_planned,
-            "width": float((inside[:, 1] - inside[:, 0]).mean()),
+            "width": mean_width if math.isfinite(mean_width) else None,
             "width_nonprivate": width,
             "dominated": sum(lines.dominated),
         }

@@ -190,7 +190,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         plan = self.plan_
         members = plan.subgroups.members(plan.strata)
         times = self.protected.records * self.schema_.design_effect
-        return cell_effects(self._sums, members, plan.law, _NONE, plan.schema.cell_unit, times)
+        return cell_effects(self._sums, members, plan.law, _NONE, plan.schema.cell_unit, times, plan.schema.event)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)
