@@ -47,6 +47,27 @@ class Game:
     most_runs: int = 1_000_000
     curve: Curve | None = None
 
+    @classmethod
+    def of_densities(
+        cls,
+        draw: Callable[[int, int, NoiseSource], Tensor],
+        event: Event,
+        budget: PrivacyBudget,
+        log_density: Callable[[Tensor, int], Tensor],
+        **settings: Any,
+    ) -> "Game":
+        """Return the game of a certified claim whose adversary has the exact likelihood ratio.
+
+        Args:
+            draw: See the class.
+            event: What one run is charged.
+            budget: What is claimed.
+            log_density: (outputs, dataset) -> log densities [runs], but for what both data sets share.
+            settings: Further fields.
+        """
+        guarantee = Guarantee(Level.CERTIFIED, budget)
+        return cls(draw, event, guarantee, lambda seen: log_density(seen, 1) - log_density(seen, 0), **settings)
+
 
 @dataclass(frozen=True)
 class Target:
