@@ -228,16 +228,14 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         return PerturbedObjectiveSolver().draw(fits[dataset], plan, NoisySteps(FitSession(noise), shares), runs)
 
-    def log_density(fit: HuberFit, theta: Tensor) -> Tensor:
+    def log_density(theta: Tensor, dataset: int) -> Tensor:
+        fit = fits[dataset]
         scores, weighted = fit.predictors[0, 0] * theta[:, 0], fit.predictors[0, 0] * fit.weights
         pull = ridge * theta[:, 0] + weighted * fit.pulls(scores)
         curvature = ridge + fit.predictors[0, 0] * weighted * fit.curvatures(scores)
         return curvature.log() - pull.abs() / scale
 
-    def evidence(theta: Tensor) -> Tensor:
-        return log_density(fits[1], theta) - log_density(fits[0], theta)
-
-    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence)
+    return Game.of_densities(draw, shares.event(_STEP), pure, log_density)
 
 
 @worst_case(

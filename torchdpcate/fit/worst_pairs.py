@@ -76,11 +76,10 @@ def objective_game(
 
         return objective.release(perturbed, noise, runs)
 
-    def evidence(theta: Tensor) -> Tensor:
-        before, after = (log_density(theta, objective, loss, data) for data in datasets)
-        return after - before
+    def density(theta: Tensor, dataset: int) -> Tensor:
+        return log_density(theta, objective, loss, datasets[dataset])
 
-    return Game(draw, objective.event, Guarantee(Level.CERTIFIED, budget), evidence, **settings)
+    return Game.of_densities(draw, objective.event, budget, density, **settings)
 
 
 def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game:

@@ -47,6 +47,27 @@ class Game:
     most_runs: int = 1_000_000
     curve: Curve | None = None
 
+    @classmethod
+    def of_densities(
+        cls,
+        draw: Callable[[int, int, NoiseSource], Tensor],
+        event: Event,
+        budget: PrivacyBudget,
+        log_density: Callable[[Tensor, int], Tensor],
+        **settings: Any,
+    ) -> "Game":
+        """Return the game of a certified claim whose adversary has the exact likelihood ratio.
+
+        Args:
+            draw: See the class.
+            event: What one run is charged.
+            budget: What is claimed.
+            log_density: (outputs, dataset) -> log densities [runs], but for what both data sets share.
+            settings: Further fields.
+        """
+        guarantee = Guarantee(Level.CERTIFIED, budget)
+        return cls(draw, event, guarantee, lambda seen: log_density(seen, 1) - log_density(seen, 0), **settings)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -181,20 +202,19 @@ def _add(case: WorstCase) -> None:
     WORST_CASES[case.name] = case
 
 
-def choice_game(choose: Callable[[int, NoiseSource], float], budget: PrivacyBudget, most_runs: int = 40_000) -> Game:
+def choice_game(choose: Callable[[int, NoiseSource], float], budget: PrivacyBudget) -> Game:
     """Return the game on one choice by a pure event, after which it is asked whether the first candidate was chosen.
 
     Args:
         choose: (dataset, noise) -> the candidate that is chosen on D, 0, or on D', 1; the first one is 0.
         budget: Whose epsilon a choice costs.
-        most_runs: Most runs a dataset.
     """
 
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         return torch.tensor([[choose(dataset, noise)] for _ in range(runs)], dtype=torch.float64)
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), pure, lambda chosen: chosen[:, 0].sign(), most_runs=most_runs)
+    return Game(draw, PureEvent(budget.epsilon), pure, lambda chosen: chosen[:, 0].sign(), most_runs=40_000)
 
 
 def gaussian_evidence(means: tuple[Tensor, Tensor], scales: tuple[float, float]) -> Evidence:

@@ -1,7 +1,7 @@
 """Neighbouring records that attain what sums over records, and fits of weights, are charged."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +12,16 @@ from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
 from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, Weighted, released_ranges
 from torchdpcate.fit.feature_maps import FeatureMap, UserFeatures, on_domain
-from torchdpcate.fit.linear_fits import ObjectiveFit
+from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.fit.stacked_records import Batch, StackedRecords, Target, arm
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -78,21 +76,22 @@ def log_density(
 )
 def _objective(budget: PrivacyBudget) -> Game:
     fit = ObjectiveFit(share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
-    scale = fit.public["perturbation_scale"]
     # k records on either side, of least weight, pull by k w_min max|psi_j| in each entry of two against the ridge
     entry, least = _FEATURES.largest_entry, _STEEP.estimand.smallest
     others = math.ceil(_APART / (2 * entry) * fit.ridge / (least * entry))
-    datasets = [_separated(dataset, others) for dataset in (0, 1)]
-    return Game(
-        draw=lambda dataset, runs, noise: fit.draw(datasets[dataset], arm, noise, runs),
-        event=fit.event,
-        guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
-        evidence=lambda theta: (
-            log_density(theta, datasets[1], _STEEP, fit.ridge, scale)
-            - log_density(theta, datasets[0], _STEEP, fit.ridge, scale)
-        ),
-        most_runs=100_000,
-    )
+    return _minimiser_game(fit, _STEEP, [_separated(dataset, others) for dataset in (0, 1)], budget)
+
+
+def _minimiser_game(fit: PreparedFit, loss: Loss, datasets: Sequence[StackedRecords], budget: PrivacyBudget) -> Game:
+    """Return the game on the minimiser of a perturbed objective with box noise."""
+
+    def density(theta: Tensor, dataset: int) -> Tensor:
+        return log_density(theta, datasets[dataset], loss, fit.ridge, fit.public["perturbation_scale"])
+
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return fit.draw(datasets[dataset], arm, noise, runs)
+
+    return Game.of_densities(draw, fit.event, PrivacyBudget(budget.epsilon, 0.0), density, most_runs=100_000)
 
 
 class _Ages(FeatureMap):
@@ -126,20 +125,10 @@ def _ages(features: FeatureMap, treated: float) -> StackedRecords:
 def _user_basis(budget: PrivacyBudget) -> Game:
     # the record alone moves the coefficient of age, whose ratio is that of stage one for a feature of norm one
     features = on_domain(_Ages(), _YEARS)
-    pure, loss = PrivacyBudget(budget.epsilon, 0.0), BalancingLoss(ATE(0.5))
-    fit = ObjectiveFit(share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
-    datasets, scale = [_ages(features, treated) for treated in (0.0, 1.0)], fit.public["perturbation_scale"]
-
-    return Game(
-        draw=lambda dataset, runs, noise: fit.draw(datasets[dataset], arm, noise, runs),
-        event=fit.event,
-        guarantee=Guarantee(Level.CERTIFIED, pure).resting_on(features.conditions),
-        evidence=lambda theta: (
-            log_density(theta, datasets[1], loss, fit.ridge, scale)
-            - log_density(theta, datasets[0], loss, fit.ridge, scale)
-        ),
-        most_runs=100_000,
-    )
+    loss = BalancingLoss(ATE(0.5))
+    fit = ObjectiveFit(share=_MOST_SHARE).prepare(loss, _NEWBORN, features, PrivacyBudget(budget.epsilon, 0.0))
+    game = _minimiser_game(fit, loss, [_ages(features, treated) for treated in (0.0, 1.0)], budget)
+    return replace(game, guarantee=game.guarantee.resting_on(features.conditions))
 
 
 _ATE = ATE(0.1)
@@ -201,36 +190,16 @@ def _effect(budget: PrivacyBudget) -> Game:
         own[0] = treated
         datasets.append(StackedRecords(Batch(x, features(x), own, y)))
 
-    losses = {"weights": Logistic(), OUTCOME_MODEL: CrossEntropy()}
-    return _fits_and_sums(plan, losses, datasets, budget.epsilon, most_runs=50_000)
-
-
-def _fits_and_sums(
-    plan: AverageEffectPlan,
-    losses: Mapping[str, Loss],
-    datasets: Sequence[StackedRecords],
-    epsilon: float,
-    **settings: Any,
-) -> Game:
-    """Return the game on perturbed minimisers, of which statements say ridge and scale, and the sums given them.
-
-    Args:
-        plan: Whose fits are by objective perturbation with box noise.
-        losses: Of its fits, by their names.
-        datasets: Two data sets.
-        epsilon: What all of it costs.
-        settings: Further fields of ``Game``.
-    """
+    losses: dict[str, Loss] = {"weights": Logistic(), OUTCOME_MODEL: CrossEntropy()}
     sizes = [datasets[0].size] * len(plan.fits)
 
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
-        session = FitSession(noise)
-        return torch.cat(
-            list(plan.sums(datasets[dataset], session, plan.learn(datasets[dataset], session, runs)).values()), 1
-        )
+        records, session = datasets[dataset], FitSession(noise)
+        return torch.cat(list(plan.sums(records, session, plan.learn(records, session, runs)).values()), 1)
 
-    def density(shown: Tensor, records: StackedRecords) -> Tensor:
+    def density(shown: Tensor, dataset: int) -> Tensor:
         """Log density of what is shown: the minimisers, then the noise in the sums given them."""
+        records = datasets[dataset]
         *thetas, sums = shown.split([*sizes, shown.shape[1] - sum(sizes)], 1)
         learnt = dict(zip(plan.fits, thetas, strict=True))
         found = plan.readout(learnt).log_density(plan.total(records, learnt), sums)
@@ -241,13 +210,7 @@ def _fits_and_sums(
             )
         return found
 
-    return Game(
-        draw,
-        PureEvent(epsilon),
-        Guarantee(Level.CERTIFIED, PrivacyBudget(epsilon, 0.0)),
-        evidence=lambda shown: density(shown, datasets[1]) - density(shown, datasets[0]),
-        **settings,
-    )
+    return Game.of_densities(draw, PureEvent(budget.epsilon), pure, density, most_runs=50_000)
 
 
 def _designed(dataset: int, replaced: int) -> Batch:

@@ -16,7 +16,6 @@ from torchdpcate.fit.weights import PrivateWeights, logistic_fits
 from torchdpcate.fit.worst_pairs import log_density, objective_game
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -66,13 +65,7 @@ def _outcome_weighted(budget: PrivacyBudget) -> Game:
 def _two_stage(budget: PrivacyBudget) -> Game:
     pure = PrivacyBudget(budget.epsilon, 0.0)
     game = TwoStages(pure)
-    return Game(
-        game.draw,
-        PureEvent(budget.epsilon),
-        Guarantee(Level.CERTIFIED, pure, source="policy_learning section 4.3"),
-        evidence=lambda shown: game.log_density(shown, 1) - game.log_density(shown, 0),
-        most_runs=200_000,
-    )
+    return Game.of_densities(game.draw, PureEvent(budget.epsilon), pure, game.log_density, most_runs=200_000)
 
 
 class TwoStages:

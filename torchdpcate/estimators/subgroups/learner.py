@@ -220,9 +220,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         if self.schema_.pairs is not None and isinstance(records, CausalData):
             self.subgroups_.check_alike(records.x, self.schema_.domain)
 
-    def _sizes(self, n: int) -> dict[str, int]:
-        return {RECORDS: n}
-
     @property
     def needs_all_records(self) -> str | None:
         """See ``PrivateEstimator``: all of it is sums over records, or pairs of them."""
