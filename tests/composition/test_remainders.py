@@ -217,7 +217,9 @@ def test_coefficients_of_large_left_overs_are_larger_than_the_first_step_says():
 def test_a_cohort_whose_products_would_be_missed_has_no_lines():
     eight = Domain([-3.0] * 8, [3.0] * 8, -12.0, 12.0, overlap=0.05)
     shown = {n: hardly_adjusted(plan_within(n, BUDGET, eight, lines=())) for n in (4_000, 20_000)}
-    assert "products and squares of covariates that confound would be missed" in shown[4_000]
+    assert "squares and products of covariates decide who is treated, so that" in shown[4_000]
+    assert "give 5,145 records or a larger epsilon; if treatment was drawn, state propensity:" in shown[4_000]
+    assert [hardly_adjusted(plan_within(n, BUDGET, eight, lines=())) is None for n in (5_144, 5_145)] == [False, True]
     assert shown[20_000] is None
     plan = plan_within(20_000, BUDGET, DOMAIN, lines=())
     moved = 2 * math.sqrt(6) / 2 * math.hypot(1, 0.5)  # three squares, three products

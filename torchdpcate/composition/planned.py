@@ -399,14 +399,18 @@ def hardly_adjusted(plan: ComposedPlan) -> str | None:
     if kept < own.least_kept:
         return (
             f"no interval: at this budget the propensity's model keeps {kept:.0%} of what covariates are expected to "
-            "say of the treatment, so that the average would be hardly adjusted; give more records or a larger epsilon"
+            f"say of the treatment, so that the average would be hardly adjusted; give more records {_ELSE}"
         )
-    if left_over_noise(plan) > own.most_missed:
+    missed = left_over_noise(plan) / own.most_missed
+    if missed > 1:
         return (
-            "no interval: at this budget products and squares of covariates that confound would be missed, and the "
-            "average would be hardly adjusted for them; give more records, a larger epsilon or fewer covariates"
+            "no interval: at this budget noise hides whether squares and products of covariates decide who is treated, "
+            f"so that the average would be hardly adjusted; give {math.ceil(plan.n * missed):,} records {_ELSE}"
         )
     return None
+
+
+_ELSE = "or a larger epsilon; if treatment was drawn, state propensity:"
 
 
 def left_over_noise(plan: ComposedPlan) -> float:
@@ -422,8 +426,7 @@ def left_over_noise(plan: ComposedPlan) -> float:
     """
     if REMAINDERS not in plan.shares.shares or plan.budget is None:
         return 0.0
-    count = _released(plan, REMAINDERS) / 2
-    moved = math.sqrt(count) * math.hypot(1, 0.5)
+    moved = math.sqrt(_released(plan, REMAINDERS) / 2) * math.hypot(1, 0.5)
     return moved / (plan.mass * plan.shares.of(REMAINDERS) * EXPECTED.logit_curvature * _WITHIN)
 
 
@@ -451,8 +454,7 @@ def planned_line(
         cells: K, of a cell's line; None for the average's.
     """
     own, n = plan.line_constants, plan.mass
-    residual = scale if scale is not None else _BINARY * outcome_range if plan.binary else None
-    residual = plan.residual_scale * outcome_range if residual is None else residual
+    residual = scale if scale is not None else outcome_range * (_BINARY if plan.binary else plan.residual_scale)
     held = 2 * logit_curvature(plan.treated) / plan.arms
     if plan.known_propensity and plan.treated is not None:
         held = plan.treated * (1 - plan.treated)
