@@ -294,7 +294,7 @@ class Numeric:
     @property
     def is_text(self) -> bool:
         """Whether its values are words: dates of another form, or words that all have a score."""
-        return bool(self.format) or are_scores(self.codes, self.low, self.high)
+        return bool(self.format or (self.codes and are_scores(self.codes, self.low, self.high)))
 
     @property
     def middle(self) -> float:

@@ -263,9 +263,9 @@ class Domain:
         return self.weights is not None and self.weights.unit is not None
 
     @property
-    def largest_effect(self) -> float:
-        """Bound of an effect: the outcome's range; of rates that over the mean exposure that plans expect."""
-        return self.outcome_high / self.weights.mean if self.weights and self.is_rate else self.outcome_range
+    def effect_unit(self) -> float:
+        """What one of the outcome is of an effect: one; of rates one over the mean exposure that plans expect."""
+        return 1 / self.weights.mean if self.weights and self.is_rate else 1.0
 
     @property
     def expected_weight(self) -> float | None:
