@@ -203,11 +203,6 @@ class TableSchema:
         return Categorical(self.treatment, self.arms or (0, 1), label=self.treatment_label, labels=self.arm_labels)
 
     @property
-    def two_levels(self) -> tuple[bool, ...]:
-        """For each encoded column, whether it has two levels: its bounds, and nothing between."""
-        return self.domain.two_levels
-
-    @property
     def propensity_column(self) -> str | None:
         """The column that holds each record's known propensity; None where there is none."""
         known = self.domain.known_propensity
@@ -635,13 +630,15 @@ class TableSchema:
     def _outcome_entry(self) -> dict[str, Any]:
         """Return the outcome's name, bounds and kind, or its columns and horizon, and that it may be missing."""
         domain, levels = self.domain, list(self.outcome_levels)
-        more: dict[str, Any] = {"missing": DROP} if "outcome" in domain.dropped else {}
-        more |= {} if domain.better is None else {"better": domain.better}
-        more |= {} if domain.outcome_sd is None else {"sd": domain.outcome_sd}
-        more |= {"unit": self.outcome_unit} if self.outcome_unit else {}
-        more |= {"label": self.outcome_label} if self.outcome_label != self.outcome else {}
-        more |= said(self.outcome_origin)
-        more |= {"exposure": domain.weights.entry()} if domain.weights is not None and domain.is_rate else {}
+        more: dict[str, Any] = (
+            ({"missing": DROP} if "outcome" in domain.dropped else {})
+            | ({} if domain.better is None else {"better": domain.better})
+            | ({} if domain.outcome_sd is None else {"sd": domain.outcome_sd})
+            | ({"unit": self.outcome_unit} if self.outcome_unit else {})
+            | ({"label": self.outcome_label} if self.outcome_label != self.outcome else {})
+            | said(self.outcome_origin)
+            | ({"exposure": domain.weights.entry()} if domain.weights is not None and domain.is_rate else {})
+        )
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:

@@ -124,11 +124,10 @@ class PrivacyUnit:
         """
         if not stated:
             return RECORD
-        kinds, pair = {name: type(value) for name, value in stated.items()}, stated.get("pair", False)
-        if kinds not in (_KINDS, {**_KINDS, "pair": bool}):
+        if {name: type(value) for name, value in stated.items()} not in (_KINDS, {**_KINDS, "pair": bool}):
             raise InputError(f"unit = {stated!r}: not a unit of privacy")
         unit = cls.person(stated["column"], stated["records"])
-        return unit.paired() if pair else unit
+        return unit.paired() if stated.get("pair") else unit
 
 
 RECORD = PrivacyUnit()
