@@ -47,7 +47,7 @@ def charges(session):
 def fitted(stream, study, plan, budget=BUDGET):
     """Fit a plan to a stream of a study's records."""
     rows, session = rows_of(stream, study.domain), opened(plan.n, budget)
-    return fit_composition(rows, study.domain, plan, session, study.schema.two_levels)
+    return fit_composition(rows, study.domain, plan, session, study.schema.domain.two_levels)
 
 
 PAIRED = replace(FEW, pair_size=1.0, window_rank=1.0)

@@ -123,7 +123,7 @@ def with_missing() -> ComposedRelease:
     facts = found.schema.to_dict()
     facts["covariates"]["age"]["missing"] = "indicator"
     schema = TableSchema.from_dict(facts)
-    levels = Levels(schema.two_levels, schema.domain.indicators)
+    levels = Levels(schema.domain.two_levels, schema.domain.indicators)
     features = all_features(levels, "12x")
     p, k = 1 + len(features), schema.domain.dimension
     draws = torch.Generator().manual_seed(4)

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from torchdpcate.cli.tables import columns
 from torchdpcate.data._csv import PLAIN, CsvForm
@@ -23,10 +24,12 @@ from torchdpcate.data.domain_draft import (
     treatment_entries,
     write_draft,
 )
-from torchdpcate.data.facts import OPEN
+from torchdpcate.data.facts import OPEN, check_integer
 from torchdpcate.errors import InputError
 
 LATER, SKIP = "?", "-"
+_ROWS = "Rows below the names of columns that are no records, such as labels or units (Enter for 0): "
+_Read, _Say = TypeVar("_Read"), Callable[[str], object]
 
 
 class Asked(NamedTuple):
@@ -88,15 +91,17 @@ def ask_domain(
             before = [fact for found in answers.get(name, {}).values() for fact in found.items()]
             if not entry.question or not {*entry.after} <= {*before}:
                 continue
-            given = _given(entry, answer, say)
+            given = _until(f"  {entry.question}: ", partial(_given, entry), answer, say)
             if given is None:
                 return False
             answers.setdefault(name, {})[place] = given
         return True
 
-    treatment = treatment or _column("Treatment: which column says who was treated", kinds, answer, say, ())
+    which = "\nTreatment: which column says who was treated: "
+    treatment = treatment or _until(which, partial(_column, kinds, ()), answer, say)
     about(treatment, treatment_entries(kinds[treatment]))
-    outcome = outcome or _column("Outcome: which column is the effect measured by", kinds, answer, say, (treatment,))
+    which = "\nOutcome: which column is the effect measured by: "
+    outcome = outcome or _until(which, partial(_column, kinds, (treatment,)), answer, say)
     about(outcome, outcome_entries(kinds))
     about("", design_entries(kinds, cluster_columns(kinds, (treatment, outcome))))
     known = Draft(kinds, treatment, outcome, answers=answers)
@@ -107,59 +112,48 @@ def ask_domain(
     return Asked(text, sum(line.partition("#")[0].count(OPEN) for line in text.splitlines()))
 
 
-def _given(entry: Entry, answer: Callable[[str], str], say: Callable[[str], object]) -> Mapping[str, str] | None:
-    """Return the entries that an answer gives, none where it is left for later; None where the column is left out."""
+def _until(question: str, read: Callable[[str], _Read], answer: Callable[[str], str], say: _Say = print) -> _Read:
+    """Ask until an answer is read, and say what is wrong with others."""
     while True:
-        said = answer(f"  {entry.question}: ").strip()
-        if said == SKIP:
-            return None
-        if said == LATER or (not said and entry.default is not None):
-            return {}
         try:
-            return entry.read(said)
-        except InputError as error:
-            say(f"  {error}")
-
-
-def _column(
-    question: str,
-    kinds: Mapping[str, str],
-    answer: Callable[[str], str],
-    say: Callable[[str], object],
-    taken: Sequence[str],
-) -> str:
-    """Ask for a column of the table until there is one of this name."""
-    while True:
-        name = answer(f"\n{question}: ").strip()
-        try:
-            if not name or name in taken:
-                raise InputError("give a column that has no part yet")
-            Draft(kinds, name)
+            return read(answer(question).strip())
         except InputError as error:
             say(f"  {str(error).removeprefix('treatment = ')}")
-        else:
-            return name
 
 
-def _chosen(draft: Draft, answer: Callable[[str], str], say: Callable[[str], object]) -> list[str]:
+def _given(entry: Entry, said: str) -> Mapping[str, str] | None:
+    """Return the entries that an answer gives, none where it is left for later; None where the column is left out."""
+    if said == SKIP:
+        return None
+    return {} if said == LATER or (not said and entry.default is not None) else entry.read(said)
+
+
+def _column(kinds: Mapping[str, str], taken: Sequence[str], name: str) -> str:
+    """Return the name of a column of the table that has no part yet."""
+    if not name or name in taken:
+        raise InputError("give a column that has no part yet")
+    Draft(kinds, name)
+    return name
+
+
+def _chosen(draft: Draft, answer: Callable[[str], str], say: _Say) -> list[str]:
     """Ask which columns are covariates; those that are none by name or type are named."""
     for name, kind in draft.kinds.items():
         why = left_out(name, kind)
         if name and why and name not in draft.taken:
             say(f"  left out: {name}, {why}; {TO_USE[why]}")
     many = draft.candidates
-    while True:
-        said = answer(
-            "\nCovariates: known before the treatment, and the effect may differ by them. Each adds noise: a few that "
-            f"matter, separated by commas{f' (Enter for all {len(many)})' if many else ''}: "
-        )
+
+    def read(said: str) -> list[str]:
         names = [name.strip() for name in said.split(",") if name.strip()] or many
-        try:
-            replace(draft, covariates=names).text()
-        except InputError as error:
-            say(f"  {error}")
-        else:
-            return names
+        replace(draft, covariates=names).text()
+        return names
+
+    question = (
+        "\nCovariates: known before the treatment, and the effect may differ by them. Each adds noise: a few that "
+        f"matter, separated by commas{f' (Enter for all {len(many)})' if many else ''}: "
+    )
+    return _until(question, read, answer, say)
 
 
 def domain(
@@ -193,10 +187,15 @@ def domain(
         check_new(output)
     if ask and (answer is not None or (sys.stdin.isatty() and sys.stdout.isatty())):
         try:
-            kinds = table_columns(table, form)
-            form = _labelled(form, answer or input) if file_kind(table) == CSV else form
-            asked = ask_domain(kinds, answer or input, print, treatment, outcome, chosen)
-            output = output or _new_name(answer or input)
+            answer, kinds = answer or input, table_columns(table, form)
+            if file_kind(table) == CSV and not form.skip_after_header:
+                rows = _until(
+                    _ROWS, lambda said: check_integer("rows", int(said) if said.isdecimal() else said or 0, 0), answer
+                )
+                form = replace(form, skip_after_header=rows)
+            asked = ask_domain(kinds, answer, print, treatment, outcome, chosen)
+            name = "File to write (Enter for domain.yaml): "
+            output = output or _until(name, lambda said: str(check_new(said or "domain.yaml")), answer)
         except (EOFError, KeyboardInterrupt):
             print()
             raise InputError("domain: the questions were broken off; nothing is written") from None
@@ -208,30 +207,6 @@ def domain(
         return
     print(f"written: {write_draft(draft, output)}")
     print(f"Replace each {OPEN} in it by a public fact and say where it comes from; train refuses it until then.")
-
-
-def _new_name(answer: Callable[[str], str]) -> str:
-    """Ask for a file that is not there yet."""
-    while True:
-        name = answer("File to write (Enter for domain.yaml): ").strip() or "domain.yaml"
-        try:
-            check_new(name)
-        except InputError as error:
-            print(error)
-        else:
-            return name
-
-
-def _labelled(form: CsvForm, answer: Callable[[str], str]) -> CsvForm:
-    """Ask for rows that are no records, which the table's reader is then told of."""
-    while not form.skip_after_header:
-        said = answer("Rows below the names of columns that are no records, such as labels or units (Enter for 0): ")
-        if said.strip() in ("", "0"):
-            break
-        if said.strip().isdecimal():
-            return replace(form, skip_after_header=int(said))
-        print("give a number")
-    return form
 
 
 def _end(asked: Asked, output: str, table: str, form: CsvForm) -> None:

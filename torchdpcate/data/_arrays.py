@@ -114,7 +114,7 @@ def to_float64(value: Any, what: str) -> Tensor:
     if isinstance(value, Tensor) and not value.is_complex():
         return value.detach().to(torch.float64)
     try:
-        array = np.asarray(as_column(value))
+        array = np.asarray(value.to_pandas() if hasattr(value, "to_pandas") else value)
         if array.dtype.kind in "OU":
             import pandas as pd
 
@@ -125,12 +125,6 @@ def to_float64(value: Any, what: str) -> Tensor:
         return torch.from_numpy(array.astype(np.float64, order="C"))
     except (TypeError, ValueError, OverflowError, RuntimeError):  # their messages would show a value
         raise InputError(f"{what} must be numbers; encode what is none") from None
-
-
-def as_column(values: Any) -> Any:
-    """Return a column of Arrow or polars as pandas has it: NumPy takes a null in parts of a dictionary for a word."""
-    own = not hasattr(values, "to_pandas") or type(values).__module__.startswith("pandas")
-    return values if own else values.to_pandas()
 
 
 def is_frame(value: Any) -> bool:

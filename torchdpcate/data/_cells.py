@@ -68,8 +68,7 @@ def _pair(code: Code) -> tuple[Any, Any]:
 
 def are_scores(codes: Sequence[Code], low: float, high: float) -> bool:
     """Return whether words stand for the least and the most that there may be, as those of an order do."""
-    values = [code[1] for code in codes if isinstance(code, tuple) and not isinstance(code[1], str)]
-    return bool(values) and (min(values), max(values)) == (low, high)
+    return {low, high} <= {code[1] for code in codes if isinstance(code, tuple)}
 
 
 def code_entries(codes: Sequence[Code]) -> dict[str, Any]:

@@ -90,19 +90,13 @@ def _chunks(path: str, program: str, columns: list[str] | None, rows: int, label
             how |= {"apply_value_formats": labels, "formats_as_category": False}
         yield from (frame for frame, _ in reader.read_file_in_chunks(read, path, chunksize=rows, **how))
     elif program == STATA:
+        warnings.simplefilter("ignore", pd.errors.CategoricalConversionWarning)  # of codes that have no label
         with pd.read_stata(path, chunksize=rows, convert_categoricals=labels, columns=columns) as frames:
-            while (frame := _silent(frames)) is not None:
-                yield frame
+            yield from frames
     else:
         with pd.read_sas(path, chunksize=rows, encoding="infer") as frames:
             for frame in frames:
                 yield frame if columns is None else frame[columns]
-
-
-def _silent(frames: "Iterator[pd.DataFrame]") -> "pd.DataFrame | None":
-    """Return the next frame, without pandas' warning of codes that have no label."""
-    with warnings.catch_warnings(action="ignore"):
-        return next(frames, None)
 
 
 def _stated(path: str, program: str) -> "Mapping[str, pa.DataType]":

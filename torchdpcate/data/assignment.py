@@ -14,7 +14,7 @@ from torchdpcate.data.facts import check_entries, check_name, to_number
 from torchdpcate.data.persons import person_names
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, MissingError
-from torchdpcate.privacy.unit import PAIR, PrivacyUnit
+from torchdpcate.privacy.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +195,8 @@ class Pairs:
     @property
     def unit(self) -> PrivacyUnit:
         """Who is protected: a pair, of a crossover a person."""
-        return PrivacyUnit(self.name, name=PAIR) if self.period is None else PrivacyUnit.person(self.name)
+        person = PrivacyUnit.person(self.name)
+        return person.paired() if self.period is None else person
 
     def entry(self) -> Any:
         """Return what a domain file has for it."""

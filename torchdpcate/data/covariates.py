@@ -237,15 +237,10 @@ class Numeric:
 
     def __post_init__(self) -> None:
         what = f"covariate {self.name!r}"
-        object.__setattr__(self, "label", self.label or self.name)
         low, high = check_bounds(what, self.low, self.high)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-        scale = check_scale(what, self.scale, self.typical, low, high, self.two_levels)
-        object.__setattr__(self, "typical", scale[1])
-        object.__setattr__(self, "codes", check_codes(what, self.codes))
-        if self.format:
-            check_format(what, self.format)
+        _, typical = check_scale(what, self.scale, self.typical, low, high, self.two_levels)
+        codes, form = check_codes(what, self.codes), self.format and check_format(what, self.format)
+        vars(self).update(low=low, high=high, typical=typical, codes=codes, format=form, label=self.label or self.name)
         if self.missing and self.two_levels:
             raise InputError(
                 f"{what} has two levels, and values that may be missing; give categories: [{low:g}, {high:g}] in the "
@@ -294,7 +289,7 @@ class Numeric:
     @property
     def is_text(self) -> bool:
         """Whether its values are words: dates of another form, or words that all have a score."""
-        return bool(self.format) or are_scores(self.codes, self.low, self.high)
+        return bool(self.format or (self.codes and are_scores(self.codes, self.low, self.high)))
 
     @property
     def middle(self) -> float:
@@ -359,14 +354,16 @@ class Numeric:
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds, and what else is said of it."""
         dates = self.start is not None
-        facts: dict[str, Any] = {"kind": "date"} if dates else {}
-        facts |= {"low": self._entry(self.low), "high": self._entry(self.high)}
-        facts |= {"two_levels": True} if self.two_levels else {}
-        facts |= {"scale": self.scale} if self.scale != "linear" else {}
-        facts |= {"typical": list(map(self._entry, self.typical))} if self.typical is not None else {}
-        facts |= {"unit": self.unit} if self.unit else {}
-        facts |= {"format": self.format} if self.format else {}
-        return facts | _more_entries(self)
+        return (
+            ({"kind": "date"} if dates else {})
+            | {"low": self._entry(self.low), "high": self._entry(self.high)}
+            | ({"two_levels": True} if self.two_levels else {})
+            | ({"scale": self.scale} if self.scale != "linear" else {})
+            | ({"typical": list(map(self._entry, self.typical))} if self.typical is not None else {})
+            | ({"unit": self.unit} if self.unit else {})
+            | ({"format": self.format} if self.format else {})
+            | _more_entries(self)
+        )
 
     def _entry(self, value: float) -> float | str:
         return value if self.start is None else self.written(value)
@@ -400,7 +397,7 @@ class Categorical:
 
     def __post_init__(self) -> None:
         given = tuple(int(level) if isinstance(level, bool) else level for level in self.categories)
-        object.__setattr__(self, "categories", given)
+        vars(self).update(categories=given, label=self.label or self.name)
         for level in self.categories:
             if isinstance(level, str):
                 check_name(f"a category of {self.name!r}", level)
@@ -418,11 +415,8 @@ class Categorical:
         check_distinct(f"categories of {self.name!r}:", [level for level in self.levels if isinstance(level, str)])
         labels = (self.labels or tuple(map(written_level, given)))[: len(given)] + (MISSING_LEVEL,) * self.missing
         check_distinct(f"labels of {self.name!r}:", labels)
-        object.__setattr__(self, "label", self.label or self.name)
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes, levels=self.categories))
-        categories = set(self.categories)
-        both = [cell for code in self.codes if (cell := code[0] if isinstance(code, tuple) else code) in categories]
+        vars(self).update(labels=labels, codes=check_codes(f"covariate {self.name!r}", self.codes, levels=given))
+        both = [cell for code in self.codes if (cell := code[0] if isinstance(code, tuple) else code) in {*given}]
         if both:
             raise InputError(f"codes of {self.name!r} hold {both[0]!r}, a category; leave it out of one of them")
 
@@ -469,9 +463,8 @@ class Categorical:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the categories, and what else is said of it."""
-        facts: dict[str, Any] = {"categories": list(self.categories)}
-        facts |= {"labels": dict(zip(map(str, self.categories), self.labels, strict=False))} if self.relabelled else {}
-        return facts | _more_entries(self)
+        labels = {"labels": dict(zip(map(str, self.categories), self.labels, strict=False))} if self.relabelled else {}
+        return {"categories": list(self.categories), **labels, **_more_entries(self)}
 
     def _one_hot(self, codes: np.ndarray) -> np.ndarray:
         if len(self.levels) == 2:
@@ -481,8 +474,8 @@ class Categorical:
 
 def _more_entries(covariate: "Covariate") -> dict[str, Any]:
     found: dict[str, Any] = {"missing": INDICATOR} if covariate.missing else {}
-    found |= code_entries(covariate.codes) if covariate.codes else {}
-    return found | said(covariate.origin) | ({"label": covariate.label} if covariate.label != covariate.name else {})
+    label = {"label": covariate.label} if covariate.label != covariate.name else {}
+    return {**found, **(code_entries(covariate.codes) if covariate.codes else {}), **said(covariate.origin), **label}
 
 
 def written_level(level: Any) -> str:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,9 +69,10 @@ _OF_NAMES = re.compile(r"(id|ids|no|nr|num|number|code|name|key|\d+)$")
 
 MANY = 20
 """Covariates of a draft; of more columns, those that nobody has chosen are remarks in it."""
+_DATES = "2015-01-01 2019-12-31 %d.%m.%Y"
 _MORE = (
     "; then what other words stand for, such as ; > 89 = 90; or words alone, none = 0; mild = 1; or of dates the "
-    "first, the last and how they are written, such as 2015-01-01 2019-12-31 %d.%m.%Y"
+    f"first, the last and how they are written, such as {_DATES}"
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
 _HEAD = """\
@@ -110,8 +112,7 @@ class Entry:
         question: What is asked, and what the entry is for.
         read: From an answer to entries and their text in yaml; raises an InputError that says what is wrong.
         remark: Said beside the last entry in a draft.
-        default: Entries where the answer is empty; None leaves them open.
-        drafted: Whether a draft has the entries where nobody answered.
+        default: Entries where nobody answered, or the answer is empty; None leaves them open.
         after: Entries of earlier answers, without which it is not asked.
     """
 
@@ -120,13 +121,10 @@ class Entry:
     read: Callable[[str], dict[str, str]]
     remark: str = ""
     default: Mapping[str, str] | None = None
-    drafted: bool = True
     after: tuple[tuple[str, str], ...] = ()
 
     def lines(self, given: Mapping[str, str], indent: str) -> Iterator[str]:
         """Yield the lines of a domain file: what was answered, or open entries."""
-        if not given and not self.drafted:
-            return
         entries = given or (dict.fromkeys(self.keys, OPEN) if self.default is None else self.default)
         for place, (key, value) in enumerate(entries.items()):
             last = place == len(entries) - 1 and self.remark and not given
@@ -135,17 +133,9 @@ class Entry:
 
 def treatment_entries(kind: str) -> list[Entry]:
     """Return what is asked of the treatment's column."""
-    words = kind == WORDS
-    question = "Its values, of the untreated first" + ("" if words else " (Enter for 0 and 1)")
-    return [
-        Entry(
-            ("categories",),
-            f"{question}, such as placebo, drug",
-            _levels,
-            "in the order of 0 and 1: [placebo, drug]",
-            default=None if words else {},
-        )
-    ]
+    question = "Its values, of the untreated first" + " (Enter for 0 and 1)" * (kind != WORDS)
+    remark, default = "in the order of 0 and 1: [placebo, drug]", None if kind == WORDS else {}
+    return [Entry(("categories",), f"{question}, such as placebo, drug", _levels, remark, default)]
 
 
 def outcome_entries(names: Collection[str] = ()) -> list[Entry]:
@@ -157,30 +147,19 @@ def outcome_entries(names: Collection[str] = ()) -> list[Entry]:
             "and those that count as 1, such as [none, mild, severe]; severe; or scores, none = 0; mild = 1; or of a "
             "time up to an event its column, its code, that of censoring (others compete), and the horizon, such as "
             "status 1 0 24, with a word event_by_horizon for whether it came",
-            lambda answer: _outcome_values(names, answer),
+            partial(_outcome_values, names),
             "or categories: [0, 1] in the place of low and high",
         ),
         Entry(
             ("exposure",),
             "Counts over unequal follow-up: the column of time at risk, its most for anybody and a usual mean, such as "
             "years 10 2.5 (Enter where all were followed alike)",
-            lambda answer: _exposure(names, answer),
+            partial(_exposure, names),
             default={},
-            drafted=False,
             after=(("low", "0"),),
         ),
-        Entry(
-            ("origin",),
-            "Where these are known from, without the records, such as a scale's manual",
-            lambda answer: {"origin": _text(answer)},
-        ),
-        Entry(
-            ("better",),
-            "Which outcomes are good: higher or lower (Enter where neither)",
-            lambda answer: {"better": str(check_better(answer))},
-            default={},
-            drafted=False,
-        ),
+        Entry(("origin",), "Where these are known from, without the records, such as a scale's manual", _origin),
+        Entry(("better",), "Which outcomes are good: higher or lower (Enter where neither)", _better, default={}),
         _missing("drop"),
     ]
 
@@ -192,7 +171,7 @@ def covariate_entries(kind: str, name: str = "") -> list[Entry]:
 
 def _missing(rule: str) -> Entry:
     question = "May it be missing: yes or no (Enter for no)"
-    return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={}, drafted=False)
+    return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={})
 
 
 def _of_values(kind: str) -> list[Entry]:
@@ -201,22 +180,10 @@ def _of_values(kind: str) -> list[Entry]:
     if kind == WORDS:
         return [Entry(("categories",), f"All levels that there may be, such as north, south, west{_MORE}", _values)]
     if kind == DATES:
-        return [
-            Entry(
-                ("low", "high"),
-                "First and last day that there may be, and how cells are written if otherwise, such as 2015-01-01 "
-                "2019-12-31 %d.%m.%Y",
-                _days,
-                default={"kind": "date", "low": OPEN, "high": OPEN},
-            )
-        ]
-    return [
-        Entry(
-            ("low", "high"),
-            f"Lowest and highest value that anybody may have, such as 18 90, or its codes, such as [1, 2, 3]{_MORE}",
-            _values,
-        )
-    ]
+        first = f"First and last day that there may be, and how cells are written if otherwise, such as {_DATES}"
+        return [Entry(("low", "high"), first, _days, default={"kind": "date", "low": OPEN, "high": OPEN})]
+    number = "Lowest and highest value that anybody may have, such as 18 90, or its codes, such as [1, 2, 3]"
+    return [Entry(("low", "high"), f"{number}{_MORE}", _values)]
 
 
 def cluster_columns(kinds: Mapping[str, str], taken: Sequence[str | None] = ()) -> list[str]:
@@ -259,9 +226,8 @@ def design_entries(kinds: Mapping[str, str], clusters: Sequence[str] = ()) -> li
         Entry(
             ("propensity",),
             "In a trial, the share that its design treats, such as 0.5 (Enter where treatment was not drawn)",
-            lambda answer: {"propensity": _share(answer)},
+            partial(_share, "propensity"),
             default={},
-            drafted=False,
         ),
         Entry(
             ("assignment",),
@@ -269,20 +235,19 @@ def design_entries(kinds: Mapping[str, str], clusters: Sequence[str] = ()) -> li
             + "How was treatment given, if not to each record by itself (Enter): clusters NAME 40 0.05, with the most "
             "records of one and their correlation at most; pairs NAME, to one of two, such as matched people or eyes; "
             "or crossover PERSON PERIOD, in one of two periods",
-            lambda answer: _assignment(kinds, answer),
+            partial(_assignment, kinds),
             default={},
-            drafted=False,
         ),
         Entry(
             ("overlap",),
             "Neither arm is less likely than this, whatever the covariates, such as 0.05",
-            lambda answer: {"overlap": _share(answer)},
+            partial(_share, "overlap"),
             "neither arm is less likely than this, whatever the covariates: such as 0.05",
         ),
         Entry(
             ("origin",),
             "Where all facts of this file are known from, without the records, such as the protocol",
-            lambda answer: {"origin": _text(answer)},
+            _origin,
             "where the overlap comes from, and every bound above that has no origin of its own",
         ),
     ]
@@ -307,7 +272,26 @@ class Draft:
     answers: Mapping[str, Mapping[int, Mapping[str, str]]] | None = None
 
     def __post_init__(self) -> None:
-        _check_roles(self.kinds, self.treatment, self.outcome, self.covariates or (), self.taken)
+        chosen, what = self.covariates or (), "covariates"
+        for role, name in (
+            ("treatment", self.treatment),
+            ("outcome", self.outcome),
+            *((what, name) for name in chosen),
+        ):
+            if name is not None and name not in self.kinds:
+                # of a file without a header, what is there would be a record's
+                similar = [there for there in self.kinds if there.strip().casefold() == name.strip().casefold()]
+                hint = f"{similar[0]!r} is there" if similar else "give a name in line 1 of the table"
+                raise InputError(f"{role} = {name}: is no column of the table; {hint}")
+            unread = (TWICE, ENCODED, OTHER) if role == what else (TWICE, ENCODED)
+            if name is not None and self.kinds[name] in unread:
+                raise InputError(f"{role} = {name}: the column is {self.kinds[name]}; {TO_USE[self.kinds[name]]}")
+            if role == what and name in self.taken:
+                raise InputError(f"{what} = {name}: is the treatment or the outcome, or has another part; leave it out")
+        if self.treatment is not None and self.treatment == self.outcome:
+            raise InputError(f"treatment = outcome = {self.treatment}: give each a column of its own")
+        if len(set(chosen)) < len(chosen):
+            raise InputError("covariates: names a column twice; give each once")
 
     @property
     def taken(self) -> set[str | None]:
@@ -323,11 +307,6 @@ class Draft:
         """Columns that may be covariates."""
         taken = self.taken
         return [name for name, kind in self.kinds.items() if name and name not in taken and not left_out(name, kind)]
-
-    @property
-    def clusters(self) -> list[str]:
-        """See ``cluster_columns``."""
-        return cluster_columns(self.kinds, (self.treatment, self.outcome))
 
     def text(self) -> str:
         """Return the text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
@@ -397,7 +376,7 @@ class Draft:
             yield "that of another year\n"
             yield "# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry\n"
             yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey\n"
-            for name in self.clusters:
+            for name in cluster_columns(self.kinds, (self.treatment, self.outcome)):
                 yield f"# {_alike([name])}? Intervals that count\n"
                 yield "# each record by itself are too narrow then. Take the # off, with public bounds of a cluster's "
                 yield "records and of\n# their correlation:\n"
@@ -473,30 +452,6 @@ def quoted(name: str) -> str:
     if _PLAIN_NAME.fullmatch(name) and yaml.safe_load(name) == name:
         return name
     return json.dumps(name, ensure_ascii=False)
-
-
-def _check_roles(
-    kinds: Mapping[str, str],
-    treatment: str | None,
-    outcome: str | None,
-    covariates: Sequence[str],
-    taken: Collection[str | None],
-) -> None:
-    for what, name in (("treatment", treatment), ("outcome", outcome), *(("covariates", name) for name in covariates)):
-        if name is not None and name not in kinds:
-            # of a file without a header, what is there would be a record's
-            similar = [there for there in kinds if there.strip().casefold() == name.strip().casefold()]
-            hint = f"{similar[0]!r} is there" if similar else "give a name in line 1 of the table"
-            raise InputError(f"{what} = {name}: is no column of the table; {hint}")
-        unread = (TWICE, ENCODED, OTHER) if what == "covariates" else (TWICE, ENCODED)
-        if name is not None and kinds[name] in unread:
-            raise InputError(f"{what} = {name}: the column is {kinds[name]}; {TO_USE[kinds[name]]}")
-        if what == "covariates" and name in taken:
-            raise InputError(f"covariates = {name}: is the treatment or the outcome, or has another part; leave it out")
-    if treatment is not None and treatment == outcome:
-        raise InputError(f"treatment = outcome = {treatment}: give each a column of its own")
-    if len(set(covariates)) < len(covariates):
-        raise InputError("covariates: names a column twice; give each once")
 
 
 def table_columns(path: str | Path, form: CsvForm = PLAIN) -> dict[str, str]:
@@ -619,8 +574,12 @@ def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]
             )
 
 
-def _text(answer: str) -> str:
-    return quoted(" ".join(answer.split()))
+def _origin(answer: str) -> dict[str, str]:
+    return {"origin": quoted(" ".join(answer.split()))}
+
+
+def _better(answer: str) -> dict[str, str]:
+    return {"better": str(check_better(answer))}
 
 
 def _alike(names: Sequence[str]) -> str:
@@ -661,11 +620,11 @@ def _assignment(names: Collection[str], answer: str) -> dict[str, str]:
     return {"assignment": f"{{clusters: {{name: {quoted(name)}, {bounds}}}}}"}
 
 
-def _share(answer: str) -> str:
+def _share(entry: str, answer: str) -> dict[str, str]:
     share = to_number("this share", answer)
     if not 0 < share < 1:
         raise InputError(f"{answer} is no share; give a number between 0 and 1")
-    return _digits(share)
+    return {entry: _digits(share)}
 
 
 def _rule(answer: str, rule: str) -> dict[str, str]:

@@ -16,7 +16,6 @@ from torchdpcate._text import plain
 from torchdpcate.data._arrays import (
     MEND_CODES,
     MEND_WORDS,
-    as_column,
     category_codes,
     check_aligned,
     is_frame,
@@ -171,7 +170,8 @@ class TableSchema:
     def greatest(self) -> float:
         """Largest effect that there may be: of pairs the bound of a difference, else that of the domain."""
         most = None if self.pairs is None else self.pairs.most
-        return self.domain.largest_effect if most is None else min(most, self.domain.outcome_range)
+        whole = self.domain.outcome_range * self.domain.effect_unit
+        return whole if most is None else min(most, whole)
 
     @property
     def effect_scale(self) -> tuple[float, str]:
@@ -179,10 +179,8 @@ class TableSchema:
 
         Of rates either is over the mean exposure that plans expect.
         """
-        domain = self.domain
-        if domain.outcome_sd is None:
-            return self.greatest, "range"
-        return domain.outcome_sd * domain.largest_effect / domain.outcome_range, "standard deviation"
+        sd = self.domain.outcome_sd
+        return (self.greatest, "range") if sd is None else (sd * self.domain.effect_unit, "standard deviation")
 
     @property
     def summed(self) -> tuple[float, float]:
@@ -209,11 +207,6 @@ class TableSchema:
     def _shown_arms(self) -> Categorical:
         """The treatment as readers see it."""
         return Categorical(self.treatment, self.arms or (0, 1), label=self.treatment_label, labels=self.arm_labels)
-
-    @property
-    def two_levels(self) -> tuple[bool, ...]:
-        """For each encoded column, whether it has two levels: its bounds, and nothing between."""
-        return self.domain.two_levels
 
     @property
     def propensity_column(self) -> str | None:
@@ -331,7 +324,7 @@ class TableSchema:
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are words, all of which may have a score, to be read as text."""
         text = [c.name for c in self.covariates if c.is_text]
-        if are_scores(self.outcome_codes, self.domain.outcome_low, self.domain.outcome_high):
+        if self.outcome_codes and are_scores(self.outcome_codes, self.domain.outcome_low, self.domain.outcome_high):
             text.append(self.outcome)
         roles = [(self.treatment, self.arms), (self.outcome, self.outcome_levels)]
         if self.domain.censoring is not None:
@@ -643,13 +636,15 @@ class TableSchema:
     def _outcome_entry(self) -> dict[str, Any]:
         """Return the outcome's name, bounds and kind, or its columns and horizon, and that it may be missing."""
         domain, levels = self.domain, list(self.outcome_levels)
-        more: dict[str, Any] = {"missing": DROP} if "outcome" in domain.dropped else {}
-        more |= {} if domain.better is None else {"better": domain.better}
-        more |= {} if domain.outcome_sd is None else {"sd": domain.outcome_sd}
-        more |= {"unit": self.outcome_unit} if self.outcome_unit else {}
-        more |= {"label": self.outcome_label} if self.outcome_label != self.outcome else {}
-        more |= said(self.outcome_origin)
-        more |= {"exposure": domain.weights.entry()} if domain.weights is not None and domain.is_rate else {}
+        more: dict[str, Any] = (
+            ({"missing": DROP} if "outcome" in domain.dropped else {})
+            | ({} if domain.better is None else {"better": domain.better})
+            | ({} if domain.outcome_sd is None else {"sd": domain.outcome_sd})
+            | ({"unit": self.outcome_unit} if self.outcome_unit else {})
+            | ({"label": self.outcome_label} if self.outcome_label != self.outcome else {})
+            | said(self.outcome_origin)
+            | ({"exposure": domain.weights.entry()} if domain.weights is not None and domain.is_rate else {})
+        )
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:
@@ -762,7 +757,9 @@ def _as_cells(
     words = bool(levels) and isinstance(levels[0], str)
     if isinstance(values, Tensor) or not (words or (codes and not levels)):
         return values
-    found = np.asarray(as_column(values), dtype=object if words else None).reshape(-1)
+    # of parts of Arrow's dictionaries NumPy takes a null for a word
+    own = values.to_pandas() if hasattr(values, "to_pandas") else values
+    found = np.asarray(own, dtype=object if words else None).reshape(-1)
     if words and not any(isinstance(value, str) for value in found):
         return values
     import pandas as pd

@@ -255,12 +255,10 @@ class Subgroups:
         Raises:
             InputError: There are some; says of which covariates.
         """
-        used = {part.covariate: part.columns for one in self.partitions for part in one.divisions}
-        low, high = domain.covariate_low, domain.covariate_high
-        between = ((x != low) & (x != high) & torch.tensor(domain.two_levels)).any(0)
-        mixed = [name for name, columns in used.items() if between[list(columns)].any()]
-        if mixed:
-            raise InputError(f"subgroups: pairs differ in {listed(mixed)}, which has no mean; leave it out")
+        levels = torch.tensor(domain.two_levels)
+        between = ((x != domain.covariate_low) & (x != domain.covariate_high) & levels).any(0)
+        for part in (part for one in self.partitions for part in one.divisions if between[list(part.columns)].any()):
+            raise InputError(f"subgroups: pairs differ in {part.covariate}, which has no mean; leave it out")
 
     def has_levels_of(self, covariate: str) -> bool:
         """Return whether every partition has a cell of its own for each level of a covariate."""

@@ -9,20 +9,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data._frames import (
-    MOST_BYTES,
-    PERSON,
-    about,
-    read_frame,
-    rows_in_metadata,
-)
+from torchdpcate.data._frames import MOST_BYTES, PERSON, about, read_frame, rows_in_metadata
 from torchdpcate.data.checked import check_kind_said, encode_records, every_fault, record_columns, warn_clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import check_integer
 from torchdpcate.data.persons import person_rows
-from torchdpcate.data.records import (
-    check_treatment,
-)
+from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
 from torchdpcate.data.table_stream import TableStream, with_assignment

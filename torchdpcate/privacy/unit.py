@@ -1,7 +1,7 @@
 """The unit of privacy: a record, or a person with k records; what is charged by record bounds what a person loses."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -49,7 +49,10 @@ class PrivacyUnit:
 
     column: str = ""
     records: int = 1
-    name: str = "record"
+    name: str = field(default="record", init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "person" if self.column else "record")
 
     @classmethod
     def person(cls, column: str, records: int = 1) -> "PrivacyUnit":
@@ -63,7 +66,13 @@ class PrivacyUnit:
         records = integer("per_person", records, least=1)
         if records > _MOST:
             raise InputError(f"per_person = {records}: give at most {_MOST:,}; split the records before")
-        return cls(str(column), records, "person")
+        return cls(str(column), records)
+
+    def paired(self) -> "PrivacyUnit":
+        """Return the unit of a pair that the column names."""
+        unit = PrivacyUnit(self.column)
+        object.__setattr__(unit, "name", PAIR)
+        return unit
 
     @property
     def is_person(self) -> bool:
@@ -115,11 +124,10 @@ class PrivacyUnit:
         """
         if not stated:
             return RECORD
-        kinds, pair = {name: type(value) for name, value in stated.items()}, stated.get("pair", False)
-        if kinds not in (_KINDS, {**_KINDS, "pair": bool}):
+        if {name: type(value) for name, value in stated.items()} not in (_KINDS, {**_KINDS, "pair": bool}):
             raise InputError(f"unit = {stated!r}: not a unit of privacy")
         unit = cls.person(stated["column"], stated["records"])
-        return replace(unit, name=PAIR) if pair else unit
+        return unit.paired() if stated.get("pair") else unit
 
 
 RECORD = PrivacyUnit()

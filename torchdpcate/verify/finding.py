@@ -257,6 +257,8 @@ class _Said:
         self.compared = release.arm_titles or (contrast(self.schema),)
         designed = "randomised" in assumed or self.domain.known_propensity is not None
         self.trial, self.fixed = designed and UNMEASURED not in assumed, release.privacy.public.get("between") == FIXED
+        averages = getattr(self.effect, "averages", None)
+        self.lacking = 0.0 if averages is None or self.trial else averages.lacking
         self.sites = self.lines.means.index(True) if self.lines.means else 0  # rows of a line before their mean
         self.over = f"over {self.sites} sites, " if self.sites else ""
         self.all, wide = self._rows(self.lines.ends), self._rows(self.lines.at_once or self.lines.ends)
@@ -503,12 +505,6 @@ class _Said:
             and not self.fixed,
         }
         return _true(facts)
-
-    @property
-    def lacking(self) -> float:
-        """Share of the people of a cohort below the stated overlap, by released numbers at least."""
-        averages = getattr(self.effect, "averages", None)
-        return 0.0 if averages is None or self.trial else averages.lacking
 
     def rests_on(self) -> list[str]:
         """Return what it assumes, the strongest first."""

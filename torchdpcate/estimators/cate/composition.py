@@ -205,7 +205,7 @@ class Composition:
         """Run all steps, which pay for the release too; over a stream in passes."""
         plan = self.plan(records.n)
         device = check_device(self.trainer)
-        domain, levels = self.schema.domain, self.schema.two_levels
+        domain, levels = self.schema.domain, self.schema.domain.two_levels
         site = self.settings.site
         by_sums = isinstance(records, RecordStream) or plan.weight is not None or site is not None
         if by_sums and plan.units:

@@ -209,7 +209,7 @@ class CompositionPlan(Plan[Any]):
             columns: Those in use; None for all.
             scales: Released.
         """
-        levels, indicators = self.schema.two_levels, self.schema.domain.indicators
+        levels, indicators = self.schema.domain.two_levels, self.schema.domain.indicators
         used = levels if columns is None else tuple(levels[column] for column in columns)
         used = scales.levels(used) if "moments" in self.steps.shares.shares else used
         return Levels(used, among(columns, indicators))

@@ -194,7 +194,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self._own = scores.own
         session = self._session.charging([SCORING], COMPOSED_SCORES, bool(self._own))
         plan = self.plan(rows.n)
-        found = self.composed_ = scores.gains(rows, plan, session, self.schema_.two_levels)
+        found = self.composed_ = scores.gains(rows, plan, session, self.schema_.domain.two_levels)
         step = sum_grid(max(rows.n, FEWEST), found.clip)
         self.baseline_, direction, library = found.baseline, self._direction, self.library_
 
