@@ -289,6 +289,17 @@ def test_competing_events_never_have_it_and_are_known(event, tmp_path) -> None:
             assert censoring.observed(records.follow_up).tolist() == [False, *[True] * 5]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_missing_event_changes_no_other_record(missing) -> None:
+    """It makes a column of integers one of floating point numbers: 1.0 is the event by the name of 1."""
+    event = {"name": "d", "success": "1", "censored": "0"}
+    outcome = {"time": "t", "event": event, "horizon": 9, "missing": "drop", "codes": [-9]}
+    facts = {"treatment": "a", "outcome": outcome, "covariates": {"x": {"low": 0, "high": 1}}}
+    frame = pd.DataFrame({"t": 3.0, "d": [1, 0, 2, -9, None if missing else 1]})
+    found = TableSchema.from_dict(facts).encode_follow_up(frame)[:, 1].nan_to_num(9)
+    assert found.tolist() == [1, 0, 2, 9, 9 if missing else 1]
+
+
 def test_a_competing_event_is_no_censoring() -> None:
     frame = pd.DataFrame({"t": TIMES, "s": CODES})
     for event in ("s", {"name": "s", "categories": [0, 1]}):

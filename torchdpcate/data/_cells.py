@@ -99,8 +99,8 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
         return column
     kinds = pd.api.types
     meanings: dict[Any, Any] = {str(code).strip(): value for code, value in map(_pair, codes)}
-    numbers = {float(code): value for code, value in meanings.items() if not text and DECIMAL.fullmatch(code)}
-    if kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
+    numbers = {float(code): value for code, value in meanings.items() if DECIMAL.fullmatch(code)}
+    if not text and kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
         cells = column.to_numpy(np.float64, na_value=np.nan)
         if kinds.is_integer_dtype(column):  # stay so: those that float64 cannot distinguish are refused later
             column = column.astype(
@@ -117,9 +117,10 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
 
 
 def _key(cell: Any, text: bool) -> str | float | None:
-    """Return what a cell is looked up by: its word, or its number where it is one."""
+    """Return what a cell is looked up by: its word, or its number where it is one; a column's type says nothing."""
     word = None if isinstance(cell, bool | np.bool_ | None) else str(cell).strip()
-    return float(word) if word is not None and not text and DECIMAL.fullmatch(word) else word
+    number = word is not None and DECIMAL.fullmatch(word) and not (text and isinstance(cell, str))
+    return float(word) if number else word
 
 
 def to_date(what: str, value: Any) -> datetime.date:

@@ -236,7 +236,8 @@ def _draw_intervals(
         margin = 0.06 * max(most - least, 1e-12)
         axes.set_xlim(min(least, 0.0) - margin, max(most, 0.0) + margin)
     if noise_alone.any():
-        full = low[noise_alone], high[noise_alone]
+        left, right = axes.get_xlim()
+        full = (np.nan_to_num(ends[noise_alone], neginf=left, posinf=right) for ends in (low, high))
         axes.hlines(places[noise_alone], *full, color="0.45", lw=1.2, ls=":", label="full range: noise dominates")
     sizes = _sizes(np.nan_to_num(table["records"].to_numpy()))
     axes.scatter(estimate[known], places[known], s=sizes[known] ** 2, marker="s", color="C0", zorder=3)

@@ -1,5 +1,6 @@
 """Counts over unequal follow-up: the sum of outcomes over that of an exposure, by arm."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -79,7 +80,8 @@ def test_an_interval_holds_a_rate_that_follow_up_shorter_than_planned_makes_larg
     hidden = SubgroupEffects(schema, PrivacyBudget(0.01, 0.0), subgroups="everybody").fit(frame, a, 0 * a).release()
     assert hidden.interval().tolist() == [[-torch.inf, torch.inf]]
     assert hidden.named.rows()[0]["low"] is None
-    hidden.plot()
+    [line] = [part for part in hidden.plot().axes[0].collections if "noise" in str(part.get_label())]
+    assert np.isfinite(line.get_segments()).all()
 
 
 @pytest.mark.slow
