@@ -222,6 +222,8 @@ def test_such_a_schema_travels() -> None:
     several = TableSchema.from_dict({**FACTS, "outcome": levels})
     assert TableSchema.from_dict(several.to_dict()) == several
     assert several.outcomes(["dead", "mild", "severe "]).tolist() == [1.0, 0.0, 1.0]
+    all_but_one = TableSchema.from_dict({**FACTS, "outcome": {**levels, "success": levels["categories"][1:]}})
+    assert TableSchema.from_dict(all_but_one.to_dict()) == all_but_one
     with pytest.raises(InputError, match="choose one or some of its categories"):
         TableSchema.from_dict({**FACTS, "outcome": {**levels, "success": levels["categories"]}})
 

@@ -648,7 +648,7 @@ class TableSchema:
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:
-            usual = levels[1:] == list(self.success) and levels != [1, 0]
+            usual = levels[1:] == list(self.success) and len(levels) == 2 and levels != [1, 0]
             chosen = {} if usual else {"success": list(self.success)}
             return {"name": self.outcome, "categories": levels, **chosen, **more}
         plain_number = domain.outcome_kind == "continuous" and not self.kind_said
