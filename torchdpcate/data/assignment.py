@@ -205,9 +205,8 @@ class Pairs:
         Args:
             drawn: Whether it was drawn who of a pair is treated.
         """
-        why = "in each pair, who was treated depends on nothing else that drives the outcome"
-        if drawn:
-            why = "in each pair it was drawn with probability 1/2 who is treated"
+        other = ", who was treated depends on nothing else that drives the outcome"
+        why = f"in each pair{' it was drawn with probability 1/2 who is treated' if drawn else other}"
         if self.period is not None:
             why = (
                 "which arm came first was drawn with probability 1/2, so that differences between periods cancel on "
