@@ -101,28 +101,6 @@ def test_an_average_effect_on_times_is_that_of_kaplan_meier(here):
 
 
 @pytest.mark.slow
-def test_a_public_trial_has_its_restricted_means(tmp_path, monkeypatch):
-    """ACTG 175 (Hammer et al. 1996): zidovudine alone, or with another drug, or another drug, by days without event."""
-    datasets = pytest.importorskip("lifelines.datasets", reason="lifelines, which has the table, is not installed")
-    lifelines, utils = pytest.importorskip("lifelines"), pytest.importorskip("lifelines.utils")
-    monkeypatch.chdir(tmp_path)
-    frame = pd.read_csv(Path(datasets.__file__).parent / "ACTG175.csv")
-    frame.to_csv("people.csv", index=False)
-    covariates = {"age": {"low": 12, "high": 80}, "cd40": {"low": 0, "high": 1500}, "symptom": {"categories": [0, 1]}}
-    outcome = CENSORED | {"time": "days", "event": "cens", "horizon": 900, "kind": "restricted_mean"}
-    redomained(outcome=outcome, covariates=covariates, propensity=0.75)
-    assert main(["train", *MEANS, "privacy.epsilon=8"]) == 0
-    arms = []
-    for arm in (0, 1):
-        own = frame[frame["treat"] == arm]
-        fitted = lifelines.KaplanMeierFitter().fit(own["days"], own["cens"])
-        arms.append(utils.restricted_mean_survival_time(fitted, t=900))
-    found = summary("run")
-    assert found["low"] < arms[1] - arms[0] < found["high"]
-    assert found["estimate"] == pytest.approx(arms[1] - arms[0], abs=25)
-
-
-@pytest.mark.slow
 def test_an_average_counts_clusters_and_pairs(here, capsys):
     rng = np.random.default_rng(0)
     school = np.repeat(np.arange(60), 20)
