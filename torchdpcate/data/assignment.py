@@ -190,8 +190,7 @@ class Pairs:
 
     def entry(self) -> Any:
         """Return what a domain file has for it."""
-        said = {"pairs": self.name, "crossover": self.name, "period": self.period, "most": self.most}
-        del said["crossover" if self.period is None else "pairs"]
+        said = {"pairs" if self.period is None else "crossover": self.name, "period": self.period, "most": self.most}
         return {key: fact for key, fact in said.items() if fact is not None}
 
     @property

@@ -417,9 +417,9 @@ class _Said:
 
     def whom(self) -> list[str]:
         """Return whom it is about."""
-        unit, n = self.release.privacy.protected, self.release.privacy.n
-        people = f"{n // unit.records:,} {'pairs' if self.schema.pairs else 'persons' if unit.is_person else 'records'}"
-        people += f" of {self.sites} sites" if self.sites else ""
+        unit, n, pairs = self.release.privacy.protected, self.release.privacy.n, self.schema.pairs
+        each = "pairs" if pairs and not pairs.period else "persons" if unit.is_person else "records"
+        people = f"{n // unit.records:,} {each}{f' of {self.sites} sites' if self.sites else ''}"
         bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
         facts = {
             "Records are weighted: the answer is for those whom they stand for.": self.domain.weights
