@@ -19,6 +19,7 @@ from torchdpcate.pages.reader import offline_model, reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.file import subject
 from torchdpcate.verify.finding import findings, numbers
 
 PEOPLE = pd.DataFrame({"x": [-0.9, 0.1, 0.8], "age": [20.0, 50.0, 80.0], "sex": ["f", "m", "f"]})
@@ -68,6 +69,7 @@ def shrunk() -> ComposedRelease:
 def test_every_function_of_a_release_says_the_same(release: ComposedRelease) -> None:
     value, (low, high) = release.average_effect, release.average()
     assert release.form == "constant"
+    assert "covariates" not in subject(release)
     assert low < value < high
     np.testing.assert_allclose(release.effect(PEOPLE), value, rtol=1e-12)
     np.testing.assert_allclose(release.mean_interval(PEOPLE), [[low, high]], rtol=1e-12)

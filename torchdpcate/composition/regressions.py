@@ -501,4 +501,4 @@ class Regressions:
             return Additive(self.solver)  # of one number
         if self.plan.estimates_propensity and nuisance.by_features is not None:
             return nuisance.by_features  # whose noise intervals count
-        return nuisance.chosen(step, self.plan.size)
+        return nuisance.chosen(step, self.plan)

@@ -133,12 +133,12 @@ class ComposedNuisance(ABC):
             BudgetError: The budget does not cover the steps.
         """
 
-    def chosen(self, step: str, size: float) -> "ComposedNuisance":
+    def chosen(self, step: str, plan: ComposedPlan) -> "ComposedNuisance":
         """Return what learns a step's regression, by public facts alone.
 
         Args:
             step: ``outcome`` or ``propensity``.
-            size: N mu of the plan.
+            plan: The public plan, with its n and N mu.
         """
         return self
 
@@ -316,7 +316,8 @@ class Auto(ComposedNuisance):
     """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
 
     The number is that of generated data, see ``experiments/defaults/README.md``; the effect's plan has the same
-    for hidden units, which ``deep`` trains.
+    for hidden units, which ``deep`` trains. A mu above 2.5 counts as 2.5, so that there are 20,000 records at least: of
+    fewer a layer with little noise learns the sample.
 
     Args:
         outcome_from: Least N mu of an outcome regression with a hidden layer.
@@ -327,7 +328,9 @@ class Auto(ComposedNuisance):
         InputError: ``outcome_from`` is not positive.
 
     Example:
-        >>> type(Auto().chosen("outcome", size=4_000.0)).__name__
+        >>> from torchdpcate import Domain
+        >>> plan = AdaptiveSecondStage().plan(9_000, PrivacyBudget(500.0, 1e-6), Domain([0.0], [1.0], 0.0, 10.0))
+        >>> type(Auto().chosen("outcome", plan)).__name__
         'Additive'
     """
 
@@ -338,7 +341,8 @@ class Auto(ComposedNuisance):
     def __post_init__(self) -> None:
         positive("outcome_from", self.outcome_from)
 
-    def chosen(self, step: str, size: float) -> ComposedNuisance:
+    def chosen(self, step: str, plan: ComposedPlan) -> ComposedNuisance:
+        size = min(plan.size, 2.5 * plan.n)
         return self.deep if step == "outcome" and size >= self.outcome_from else self.additive
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Auto":

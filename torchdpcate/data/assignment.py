@@ -200,8 +200,7 @@ class Pairs:
 
     def entry(self) -> Any:
         """Return what a domain file has for it."""
-        said = {"pairs": self.name, "crossover": self.name, "period": self.period, "most": self.most}
-        del said["crossover" if self.period is None else "pairs"]
+        said = {"pairs" if self.period is None else "crossover": self.name, "period": self.period, "most": self.most}
         return {key: fact for key, fact in said.items() if fact is not None}
 
     @property
@@ -215,9 +214,8 @@ class Pairs:
         Args:
             drawn: Whether it was drawn who of a pair is treated.
         """
-        why = "in each pair, who was treated depends on nothing else that drives the outcome"
-        if drawn:
-            why = "in each pair it was drawn with probability 1/2 who is treated"
+        other = ", who was treated depends on nothing else that drives the outcome"
+        why = f"in each pair{' it was drawn with probability 1/2 who is treated' if drawn else other}"
         if self.period is not None:
             why = (
                 "which arm came first was drawn with probability 1/2, so that differences between periods cancel on "

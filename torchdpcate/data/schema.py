@@ -170,8 +170,7 @@ class TableSchema:
     def greatest(self) -> float:
         """Largest effect that there may be: of pairs the bound of a difference, else that of the domain."""
         most = None if self.pairs is None else self.pairs.most
-        whole = self.domain.outcome_range * self.domain.effect_unit
-        return whole if most is None else min(most, whole)
+        return self.domain.largest_effect if most is None else min(most, self.domain.largest_effect)
 
     @property
     def effect_scale(self) -> tuple[float, str]:
@@ -179,8 +178,10 @@ class TableSchema:
 
         Of rates either is over the mean exposure that plans expect.
         """
-        sd = self.domain.outcome_sd
-        return (self.greatest, "range") if sd is None else (sd * self.domain.effect_unit, "standard deviation")
+        sd, unit = self.domain.outcome_sd, self.domain.effect_unit
+        if sd is None:
+            return min(self.greatest, self.domain.outcome_range * unit), "range"
+        return sd * unit, "standard deviation"
 
     @property
     def summed(self) -> tuple[float, float]:

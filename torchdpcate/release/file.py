@@ -307,9 +307,10 @@ def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figu
 
 def subject(release: Release) -> str:
     """Return what a release is about, with the names of its treatment and outcome."""
-    schema = release.schema
+    schema, constant = release.schema, getattr(release.function, "form", "") == "constant"
     names = {"treatment": schema.treatment_label, "outcome": outcome_words(schema)}
-    return release.subject.format(**names, contrast=contrast(schema), aim=aim(schema))
+    about = release.subject.removesuffix(" as a function of the covariates" * constant)
+    return about.format(**names, contrast=contrast(schema), aim=aim(schema))
 
 
 def _rows(release: Release) -> Iterator[tuple[str, str]]:

@@ -58,6 +58,7 @@ def test_an_average_is_the_mean_of_differences_with_its_standard_error(facts):
     frame = table()
     d, learner = differences(frame), fitted(frame, facts)
     release, exact = learner.release(), learner.nonprivate_effects()
+    assert f"in the 750 {'pairs' if facts is PAIRED else 'persons'}: age" in Findings.of(release).whom[0]
     assert release.estimate[0] == pytest.approx(d.mean(), abs=0.01)
     assert exact.estimate.item() == pytest.approx(d.mean(), abs=1e-6)
     assert exact.gaussian.item() == pytest.approx(d.std(ddof=0) / 750**0.5, rel=1e-6)

@@ -214,7 +214,7 @@ class Composition:
         rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
         conditions = self._conditions(plan, solver, nuisance)
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(conditions))
-        if device.type != "cpu" and not any(nuisance.chosen(step, plan.size).trains for step in plan.shares.shares):
+        if device.type != "cpu" and not any(nuisance.chosen(step, plan).trains for step in plan.shares.shares):
             warnings.warn(_ON_THE_CPU.format(device.type), stacklevel=2)
         if site is not None:  # before anything is paid
             facts = CompositionPlan(plan, self.schema, self.learner).agreed()
@@ -238,7 +238,7 @@ class Composition:
         """What the guarantee rests on beside its proof: code of the user's, its Trainer where one trains."""
         own = user_code("second stage", self.settings) + user_code("second stage", self.settings.solver)
         own += tuple(found for part in self.settings.nuisance.parts for found in user_code("nuisances", part))
-        learners = [nuisance.chosen(step, plan.size) for step in plan.shares.shares]
+        learners = [nuisance.chosen(step, plan) for step in plan.shares.shares]
         learners += [nuisance.network] if plan.units and nuisance.network is not None else []
         parts = [solver, *(part for learner in learners for part in learner.parts)]
         under = [user_trainer(part.trainer) for part in parts if isinstance(part, WideAndDeep | LightningFit)]
