@@ -170,13 +170,14 @@ def stream_answers(
     """
     check_integer("batch_rows", batch_rows)
     columns = list(dict.fromkeys([*schema.columns, *keep]))
-    text, kept = schema.text_columns | set(keep), tuple(dict.fromkeys(keep))
+    words, kept = schema.text_in(input), tuple(dict.fromkeys(keep))
+    text = words | set(keep)
     done = outside = 0
     with _whole_or_nothing(Path(output)) as write:
         types = column_types(input, kept, form)
         for frame in iter_frames(input, columns, text, batch_rows, most_bytes, form):
             with about(f"{input}, rows {done + 1} to {done + len(frame)}"):
-                read = _numbers(frame, schema.columns, text - schema.text_columns, form)
+                read = _numbers(frame, schema.columns, text - words, form)
                 with every_fault(read, schema, "query"):
                     x, known = _covariates(schema, read, missing_outside)
             write(_table(frame, kept, types, answers(x), known))

@@ -58,6 +58,9 @@ def check_codes(what: str, codes: Any, words: Any = None, levels: Sequence[Any] 
             raise InputError(f"words of {what}: {code!r} is {value!r}; give one of {list(levels)}")
         stands = value if value is None or (levels and isinstance(value, str)) else to_number(f"words of {what}", value)
         found.append(code if stands is None else (str(code), stands))  # json has no other keys than words
+    keys = [_key(code[0], text=isinstance((*levels, 0)[0], str)) for code in found if isinstance(code, tuple)]
+    if len({*keys}) < len(keys):
+        raise InputError(f"words of {what} name a cell twice, such as 1 and '1'; give each once")
     return tuple(found)
 
 

@@ -1,6 +1,7 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,9 @@ from torchdpcate.data._arrays import (
     to_matrix,
 )
 from torchdpcate.data._cells import Code, are_scores, code_entries, read_cells
+from torchdpcate.data._frames import CSV, PARQUET, file_kind, files_of
 from torchdpcate.data.assignment import Cluster, Pairs
+from torchdpcate.data.censoring import columns_or_outcome
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
@@ -332,6 +335,18 @@ class TableSchema:
             roles.append((self.domain.censoring.event, self.domain.censoring.success))
         return frozenset([*text, *(name for name, levels in roles if levels and isinstance(levels[0], str))])
 
+    def text_in(self, paths: Any) -> frozenset[str]:
+        """Return the columns to be read as text: in files with value labels also those whose cells may be words.
+
+        Args:
+            paths: A file, or a list of files.
+        """
+        if all(file_kind(path) in (CSV, PARQUET) for path in files_of(paths)):
+            return self.text_columns
+        codes = {self.treatment: self.treatment_codes} | {c.name: c.codes for c in self.covariates}
+        codes |= dict.fromkeys(columns_or_outcome(self.domain.censoring, self.outcome), self.outcome_codes)
+        return self.text_columns | {name for name, own in codes.items() if any(isinstance(code, tuple) for code in own)}
+
     def encode(self, frame: "pd.DataFrame") -> Tensor:
         """Return the covariates of ``frame`` as numbers, float64 [n, q]; bounds are not checked here.
 
@@ -633,6 +648,21 @@ class TableSchema:
             "weights": None if domain.weights is None or domain.is_rate else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
+
+    def check_written(self) -> None:
+        """Refuse, before anything is spent, facts that a release's file would not hold as they are.
+
+        Raises:
+            InputError: Says why.
+        """
+        try:
+            written = json.dumps(self.to_dict())
+            again = TableSchema.from_dict(json.loads(written))
+            why = "" if again == self and json.dumps(again.to_dict()) == written else "other facts are read back"
+        except (TypeError, ValueError) as error:
+            why = str(error)
+        if why:
+            raise InputError(f"domain: no release's file could hold it as it is ({why}); give plain numbers and words")
 
     def _outcome_entry(self) -> dict[str, Any]:
         """Return the outcome's name, bounds and kind, or its columns and horizon, and that it may be missing."""

@@ -194,7 +194,7 @@ def read_queries(path: str | Path, schema: TableSchema, form: CsvForm | None = N
     """
     own = PLAIN if form is None or file_kind(path) != CSV else replace(form, skip_lines=0, skip_after_header=0)
     try:
-        frame = read_frame(path, schema.columns, schema.text_columns, form=own)
+        frame = read_frame(path, schema.columns, schema.text_in(path), form=own)
     except InputError as error:
         fault, _, settings = str(error).partition("; give data.")
         remedy = "save it as comma-separated UTF-8 with decimal points" if form is None else f"give data.{settings}"

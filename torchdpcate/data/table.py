@@ -175,7 +175,7 @@ class Table(CsvForm, StudySource):
                 f"data.person = {', '.join(own)}: names persons by treatment, outcome or columns of the domain alone; "
                 "give a column that only names persons"
             )
-        names, text = with_assignment((*columns, *own), schema.text_columns | (set(own) - set(columns)), schema)
+        names, text = with_assignment((*columns, *own), schema.text_in(self.path) | (set(own) - set(columns)), schema)
         frame = read_frame(self.path, names, text, self.most_bytes, own, self._form)
         with about(self.path):
             with every_fault(frame, schema):

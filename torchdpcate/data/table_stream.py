@@ -136,7 +136,7 @@ class TableStream(RecordStream):
     ) -> Iterator[CausalData]:
         """Yield the records of one file; add those of each cluster to a count, where one is given."""
         done, cluster = 0 if groups is None else groups.before, None if clusters is None else self.schema.cluster
-        columns, text = record_columns(self.schema), self.schema.text_columns
+        columns, text = record_columns(self.schema), self.schema.text_in(path)
         if cluster is not None:
             columns, text = with_assignment(columns, text, self.schema)
         own = None if groups is None else groups.groups

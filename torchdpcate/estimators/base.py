@@ -272,6 +272,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         for name in vars(self).keys() - self.get_params(deep=False).keys() - _BEFORE:
             delattr(self, name)
         self.schema_ = self._schema()
+        self.schema_.check_written()
         self.check_weights()
         self._noise = self.noise or NoiseSource.system()
 

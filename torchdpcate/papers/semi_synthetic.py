@@ -266,7 +266,7 @@ class SemiSynthetic(StudySource):
         return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth, average)
 
     def _covariates(self, schema: TableSchema) -> Tensor:
-        frame = read_frame(self.path, schema.columns, schema.text_columns)
+        frame = read_frame(self.path, schema.columns, schema.text_in(self.path))
         with about(self.path):
             return schema.within(schema.encode(frame))
 
