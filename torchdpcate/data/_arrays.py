@@ -23,7 +23,7 @@ MEND_MISSING = (
 """What to do about missing values: to leave out rows or fill in what depends on records would be paid by nothing."""
 MEND_CODES = "name codes of missing values in the domain file, codes: [-99, NA]"
 """What to do about cells that stand for missing values in another way."""
-MEND_WORDS = "say what such cells stand for, words: {CELL: VALUE} in the entry of the column"
+MEND_WORDS = "say what such cells stand for, words: {CELL: VALUE}, or one more of scores:, in the entry of the column"
 """What to do about cells that a public map turns into numbers or categories."""
 MEND_DATES = "low and high as 2015-01-31, and the form of cells that are written otherwise, as format: '%d.%m.%Y'"
 """How dates are declared."""
