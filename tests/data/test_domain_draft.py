@@ -43,6 +43,10 @@ def test_other_records_have_the_same_draft(here, ending):
     facts = yaml.safe_load(drafts[0])
     assert facts["treatment"] == "treat"
     assert facts["outcome"] == {"name": "pay", "low": "???", "high": "???", "origin": "???"}
+    assert "treatment: treat   # if it holds 0 and 1, else {name: treat, categories: [1, 2], words: {3: 2}}" in drafts[0]
+    of_words = draft_domain("people0." + ending, "treat", "site")
+    assert yaml.safe_load(of_words)["outcome"] == {"name": "site", "categories": "???", "origin": "???"}
+    assert "categories: ???   # of which success: [mild, severe]" in of_words
     number, words = {"low": "???", "high": "???"}, {"categories": "???"}
     kinds = {name: words if name in ("name", "site") else number for name in NAMES if name not in ("treat", "pay")}
     assert facts["covariates"] == kinds
@@ -153,8 +157,9 @@ def test_identifiers_and_dates_are_left_out_with_a_word(here, ending):
             (name, IDENTIFIER)
             for name in ("id", "ID", "Id", "PatientID", "patient_id", "subjectId", "hadm_id", "studyid", "schoolid")
         ),
+        *((name, IDENTIFIER) for name in ("patid", "Patient", "rownames", "Unnamed: 0", "schid", "tchId", "subjno")),
         *((name, DATES) for name in ("date", "admission_date", "dischargeDate", "DOB", "birthdate")),
-        *((name, "") for name in ("covid", "acid", "paid", "update_count", "candidate", "age", "identity", "name")),
+        *((name, "") for name in ("covid", "acid", "paid", "update_count", "candidate", "age", "identity", "name", "patient age", "rows")),
     ],
 )
 def test_what_a_name_says(name, why):
@@ -297,5 +302,5 @@ def test_a_draft_asks_for_clusters_by_names_alone(here):
     text = text.replace(line, line.removeprefix("# ").replace("???", "1"))
     assert yaml.safe_load(text)["assignment"] == {"clusters": {"name": "site", "size": 1, "correlation": 1}}
     frame.drop(columns="site").to_csv("others.csv", index=False)
-    assert "clusters" not in draft_domain("others.csv", "treat", "pay")
-    assert "clusters" not in draft_domain("people.csv", "site", "pay")  # which is the treatment
+    for other in (draft_domain("others.csv", "treat", "pay"), draft_domain("people.csv", "site", "pay")):
+        assert "{clusters: {name: NAME, size:" in other  # where no name says it, as that of the treatment

@@ -102,7 +102,7 @@ def ask_domain(
     about(treatment, treatment_entries(kinds[treatment]))
     which = "\nOutcome: which column is the effect measured by: "
     outcome = outcome or _until(which, partial(_column, kinds, (treatment,)), answer, say)
-    about(outcome, outcome_entries(kinds))
+    about(outcome, outcome_entries(kinds[outcome], kinds))
     about("", design_entries(kinds, cluster_columns(kinds, (treatment, outcome))))
     known = Draft(kinds, treatment, outcome, answers=answers)
     chosen = _chosen(known, answer, say) if covariates is None else [n for n in covariates if n not in known.taken]

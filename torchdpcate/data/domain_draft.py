@@ -55,10 +55,12 @@ TO_USE = {
 _WORDS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DATE_WORDS = {"date", "datetime", "timestamp", "dob", "birthdate", "birthday", "datum"}
 _IDENTIFIERS = {"id", "ids", "pid", "uid", "uuid", "guid", "mrn", "ssn", "identifier", "email", "surname", "phone"}
-_WHOSE = ("patient", "person", "subject", "participant", "record", "study", "case", "user", "hadm", "stay", "student")
+_IDENTIFIERS |= {"rownames", "unnamed"}  # of exports from R and pandas
+_WHO = {"patient", "person", "subject", "participant", "respondent"}  # as whole names
+_WHOSE = (*_WHO, "pat", "subj", "row", "record", "study", "case", "user", "hadm", "stay", "student")
 _WHERE = (
     *("school", "classroom", "teacher", "hospital", "ward", "clinic", "practice", "physician", "doctor", "provider"),
-    *("centre", "center", "site", "cluster", "village", "household", "family", "pair"),
+    *("centre", "center", "site", "cluster", "village", "household", "family", "pair", "sch", "tch", "hosp"),
 )
 _FORMS = "give clusters, pairs or crossover with a column, such as clusters ward 40 0.05, or pairs eye"
 _FOLLOWED = {"clusters": (0, 2), "pairs": (0,), "crossover": range(1, 9)}  # words behind the column's name
@@ -92,6 +94,7 @@ _OF_COVARIATES = (
     "#   words: {'> 89': 90}   what words in its cells stand for; scores: {none: 0, mild: 1} of words with an order",
     "#   missing: indicator   where values may be missing",
 )
+_CODES = "if it holds 0 and 1, else {{name: {}, categories: [1, 2], words: {{3: 2}}}}, where 3 counts as 2"
 _OF_OUTCOMES = (
     "# better: lower   # or higher: which outcomes are good, as treatment rules need to know",
     "# unit: points   # as readers are to see it, here and of covariates that are numbers",
@@ -99,7 +102,7 @@ _OF_OUTCOMES = (
     "# missing: drop   # where it may be missing; of the treatment too",
     "# words: {'> 89': 90}   # what words in its cells stand for; all words of an order: scores: {none: 0, mild: 1}",
     "# time, event: {name: status, success: 1, censored: 0}, horizon: 24   # of a time up to an event, in their place",
-    "# exposure: {name: years, high: 10, mean: 2.5}   # time at risk, of counts over unequal follow-up",
+    "# exposure: {name: years, high: 10, mean: 2.5}   # time at risk in its own unit, of counts of a person's events",
 )
 
 
@@ -138,17 +141,20 @@ def treatment_entries(kind: str) -> list[Entry]:
     return [Entry(("categories",), f"{question}, such as placebo, drug", _levels, remark, default)]
 
 
-def outcome_entries(names: Collection[str] = ()) -> list[Entry]:
+def outcome_entries(kind: str, names: Collection[str] = ()) -> list[Entry]:
     """Return what is asked of the outcome's column, in a table of these columns."""
+    words = kind == WORDS
     return [
         Entry(
-            ("low", "high"),
+            ("categories",) if words else ("low", "high"),
             "Lowest and highest value that anybody may have, such as 0 100 (noise grows with the width); or its levels "
             "and those that count as 1, such as [none, mild, severe]; severe; or scores, none = 0; mild = 1; or of a "
             "time up to an event its column, its code, that of censoring (others compete), and the horizon, such as "
             "status 1 0 24, with a word event_by_horizon for whether it came",
             partial(_outcome_values, names),
-            "or categories: [0, 1] in the place of low and high",
+            "of which success: [mild, severe] says those that count as 1; or scores: {none: 0, mild: 1} in its place"
+            if words
+            else "or categories: [0, 1] in the place of low and high",
         ),
         Entry(
             ("exposure",),
@@ -333,13 +339,13 @@ class Draft:
             return
         lines = list(self._lines(self.treatment, treatment_entries(self.kinds[self.treatment]), "  "))
         name = quoted(self.treatment)
-        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [f"treatment: {name}   # 0 and 1\n"]
+        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [f"treatment: {name}   # {_CODES.format(name)}\n"]
 
     def _outcome(self) -> Iterator[str]:
         name = self.outcome
         time = any("event" in entries for entries in (self.answers or {}).get(name or "", {}).values())
         yield f"outcome:\n  {'time' if time else 'name'}: {OPEN if name is None else quoted(name)}\n"
-        yield from self._lines(name or "\0", outcome_entries(), "  ")
+        yield from self._lines(name or "\0", outcome_entries(self.kinds.get(name or "", NUMBERS)), "  ")
         if self.answers is None:
             yield from (f"  {line}\n" for line in _OF_OUTCOMES)
 
@@ -376,7 +382,7 @@ class Draft:
             yield "that of another year\n"
             yield "# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry\n"
             yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey\n"
-            for name in cluster_columns(self.kinds, (self.treatment, self.outcome)):
+            for name in cluster_columns(self.kinds, (self.treatment, self.outcome)) or ["NAME"]:
                 yield f"# {_alike([name])}? Intervals that count\n"
                 yield "# each record by itself are too narrow then. Take the # off, with public bounds of a cluster's "
                 yield "records and of\n# their correlation:\n"
@@ -485,7 +491,7 @@ def left_out(name: str, kind: str) -> str:
     if kind in TO_USE:
         return kind
     words = [word.lower() for word in _WORDS_OF_NAMES.findall(name)]
-    if _IDENTIFIERS & set(words) or any(
+    if _IDENTIFIERS & set(words) or (kind != TRUTHS and name.strip().lower() in _WHO) or any(
         word in {f"{whose}id", f"{whose}no"} for word in words for whose in (*_WHOSE, *_WHERE)
     ):
         return IDENTIFIER
