@@ -49,9 +49,10 @@ def test_a_weight_is_beside_the_covariates_or_given_by_itself():
 
 
 def test_weights_beyond_their_bound_are_refused_or_moved_and_told_to_the_curator():
-    schema = TableSchema.from_dict({**FACTS, "weights": {"name": "w", "high": 2}})
-    with pytest.raises(InputError, match=r"'w' has 2 values outside \[0, 2\]"):
-        checked_records(schema, FRAME[["x", "w"]], FRAME["a"], FRAME["y"], None)
+    for role, unit in (("exposure", {"unit": "year"}), ("weights", {})):
+        schema = TableSchema.from_dict({**FACTS, "weights": {"name": "w", "high": 2, **unit}})
+        with pytest.raises(InputError, match=rf"{role} 'w' has 2 values outside \[0, 2\]"):
+            checked_records(schema, FRAME[["x", "w"]], FRAME["a"], FRAME["y"], None)
     with pytest.warns(UserWarning, match="column 'w': 2 of 4"):
         moved = checked_records(schema.handling("clip"), FRAME[["x", "w"]], FRAME["a"], FRAME["y"], None)
     assert moved.weight.tolist() == [0.0, 0.5, 1.0, 1.0]
@@ -75,6 +76,7 @@ def test_a_schema_that_counts_records_travels(facts):
         ({"name": "w", "high": 5, "mean": 6}, "weights.mean is 6"),
         ({"name": "x", "high": 5}, "weights column 'x' is also a covariate"),
         ({"name": "y", "high": 5}, "weights column 'y' is also outcome"),
+        ({"name": "x", "high": 5, "unit": "year"}, "exposure column 'x' is also a covariate"),
     ],
 )
 def test_what_are_no_weights_is_refused_in_one_line(entry, words):

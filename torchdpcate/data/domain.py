@@ -193,6 +193,8 @@ class Domain:
             own = {"low": self.outcome_low, "high": self.outcome_high, "kind": self.outcome_kind}
             if own != self.censoring.facts:
                 raise InputError(f"outcome by a horizon has {self.censoring.facts}; give these, and not {own}")
+        if self.is_rate and (self.outcome_low != 0 or self.outcome_kind == "binary" or self.censoring is not None):
+            raise InputError("exposure: is of counts from 0 (low: 0, no kind: binary, no horizon); leave one out")
         self.better = check_better(better)
         self.outcome_sd = check_sd(outcome_sd, self.outcome_low, self.outcome_high)
 

@@ -142,8 +142,8 @@ def _counted(weights: Any, outcome: Mapping[str, Any]) -> Any:
     if exposure is None:
         return weights
     own = check_entries(exposure, "exposure", {"name", "high"}, {"mean", "unit"})
-    if weights is not None or outcome["low"] != 0 or outcome.get("kind", "count") == "binary":
-        raise InputError("exposure: is of counts from 0 (low: 0, no kind: binary), without weights; leave one out")
+    if weights is not None:
+        raise InputError("exposure: the outcome has one, and records have weights; leave one out")
     return {"unit": str(own["name"]), **own}
 
 

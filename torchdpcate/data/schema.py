@@ -142,9 +142,9 @@ class TableSchema:
             if twice or self.outcome != self.domain.censoring.name:
                 raise InputError(f"column {(*twice, self.outcome)[0]!r} has two roles; give time and event their own")
             role |= of_follow_up
-        if self.weight_column in role:
+        if (weights := self.domain.weights) is not None and weights.name in role:
             raise InputError(
-                f"weights column {self.weight_column!r} is also {role[self.weight_column]}; give one of its own"
+                f"{weights.role} column {weights.name!r} is also {role[weights.name]}; give one of its own"
             )
 
         if self.pairs is not None:
@@ -545,8 +545,9 @@ class TableSchema:
             own = "weights: {name: COLUMN, high: 5}", "Domain(weights={'name': 'COLUMN', 'high': 5})"
             column = "weight" if self.domain.dropped else self.weight_column
             records = records.with_weight(_given("weight", weight, records.n, column, *own))
-        elif self.weight_column is not None:
-            raise InputError(f"X lacks the column {self.weight_column!r} of weights; add it, or give weight=")
+        elif self.domain.weights is not None:
+            role = self.domain.weights.role
+            raise InputError(f"X lacks the column {self.weight_column!r} of {role}; add it, or give weight=")
         return records
 
     @staticmethod

@@ -46,10 +46,10 @@ class RecordWeights:
     def __post_init__(self) -> None:
         check_name("a column", self.name)
         if not self.high > 0:
-            raise InputError(f"weights.high is {self.high:g}; give a public bound above 0")
+            raise InputError(f"{self.role}.high is {self.high:g}; give a public bound above 0")
         if not 0 < self.mean <= self.high:
             raise InputError(
-                f"weights.mean is {self.mean:g}; give the public mean to expect of weights from 0 to {self.high:g}"
+                f"{self.role}.mean is {self.mean:g}; give the public mean to expect of values from 0 to {self.high:g}"
             )
 
     @classmethod
@@ -69,6 +69,11 @@ class RecordWeights:
         mean = to_number("weights.mean", entry["mean"]) if "mean" in entry else min(1.0, high / 2)
         unit = check_shown("unit", "exposure", entry["unit"], 30) if "unit" in entry else None
         return cls(str(entry["name"]), high, mean, unit)
+
+    @property
+    def role(self) -> str:
+        """What a domain file calls it: weights or exposure."""
+        return "weights" if self.unit is None else "exposure"
 
     @property
     def share(self) -> float:
@@ -106,7 +111,7 @@ class RecordWeights:
         outside = int(((weight < 0) | (weight > self.high)).sum())
         if outside and not clip:
             raise InputError(
-                f"weights {self.name!r} has {plural(outside, 'value')} outside [0, {self.high:g}]; correct them, clip "
+                f"{self.role} {self.name!r} has {plural(outside, 'value')} outside [0, {self.high:g}]; correct them, clip "
                 "with data.out_of_bounds=clip, or give a bound known from outside the records"
             )
         return weight.clamp(0, self.high) / self.high

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchdpcate.cli.plan import planned_targets
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import outcome_axis
 from torchdpcate.errors import InputError
@@ -124,3 +125,5 @@ def test_what_has_no_rates_says_what_has():
     for more in ({"low": -1}, {"low": 0, "kind": "binary", "high": 1}):
         with pytest.raises(InputError, match="exposure: is of counts from 0"):
             TableSchema.from_dict(FACTS | {"outcome": FACTS["outcome"] | more})
+    with pytest.raises(InputError, match="exposure: is of counts from 0"):  # which cells' sensitivity rests on
+        Domain([0.0], [1.0], -9.0, 1.0, weights={"name": "w", "high": 5, "unit": "year"})
