@@ -247,7 +247,7 @@ def test_people_at_the_stated_overlap_are_a_finding_with_what_helps():
     assert not any("less of a chance" in words for words in findings(release))
     many = check_words(replace(release, averages=replace(release.averages, lacking=0.163)))
     place = next(k for k, words in enumerate(many.rests_on) if "less of a chance" in words)
-    assert many.rests_on[place] == "By released numbers, at least 16% of the people have less of a chance."
+    assert many.rests_on[place] == "By a noisy estimate, at least 16% of the people have less of a chance."
     assert many.rests_on[place - 1].endswith("with a chance of at least 30%.")
     assert "records without them would help" in many.rests_on[place + 1]
 

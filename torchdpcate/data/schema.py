@@ -176,15 +176,18 @@ class TableSchema:
         return self.domain.largest_effect if most is None else min(most, self.domain.largest_effect)
 
     @property
+    def effect_range(self) -> float:
+        """What noise is planned over: the largest effect; of rates the outcome's range over the expected exposure."""
+        return min(self.greatest, self.domain.outcome_range * self.domain.effect_unit)
+
+    @property
     def effect_scale(self) -> tuple[float, str]:
         """What sizes of effects and noise are judged by: the outcome's standard deviation if stated, else its range.
 
         Of rates either is over the mean exposure that plans expect.
         """
         sd, unit = self.domain.outcome_sd, self.domain.effect_unit
-        if sd is None:
-            return min(self.greatest, self.domain.outcome_range * unit), "range"
-        return sd * unit, "standard deviation"
+        return (self.effect_range, "range") if sd is None else (sd * unit, "standard deviation")
 
     @property
     def summed(self) -> tuple[float, float]:

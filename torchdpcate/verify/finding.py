@@ -519,7 +519,7 @@ class _Said:
             "Which arm came first was drawn, and nothing of it is left in the second period.": pairs and pairs.period,
             "Nothing unmeasured drives both treatment and outcome.": cohort,
             f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort and not pairs,
-            f"By released numbers, at least {lacking:.0%} of the people have less of a chance.": lacking >= _FEW[0],
+            f"By a noisy estimate, at least {lacking:.0%} of the people have less of a chance.": lacking >= _FEW[0],
             "For them it rests on the outcome's model alone: records without them would help.": lacking >= _FEW[0],
             "The models of outcome and treatment are about right, or one of them is right.": cohort and not pairs,
             "Treatment does not depend on what missing covariates would have been.": cohort and self.schema.may_miss,

@@ -148,7 +148,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         return PlannedNoise(
             math.inf if swamped else plan.expected_noise,
             "the effect in the noisiest cell",
-            plan.schema.greatest,
+            plan.schema.effect_range,
             n,
             budget,
             {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
