@@ -496,6 +496,8 @@ def _not_used(key: str, made: Composition) -> InputError:
     choices = found.get(group, [])
     chosen = f" with {group}={used[group]}" if group in used and group != "task" else ""
     which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
+    brought = {} if group in used else owners(group)
+    which += f", of task={' and '.join(brought['task'])}" if [*brought] == ["task"] else ""  # such as a trainer
     remedy = "".join(f"; use {name}" for name in sorted(made.settings) if name.endswith(f".{key}"))
     return InputError(f"{key}: not used by task={used['task']}{chosen}; it is of {group}={which}{remedy}")
 
