@@ -98,7 +98,7 @@ def test_a_run_answers_a_question_after_the_other_and_marks_what_is_unreleased(t
     drawn = re.findall(r'<img src="data:image/[^;]*;base64,[^"]*" alt="([^"]*)">', text)
     assert drawn == [name for name in QUESTIONS if "scores" not in name]
     assert "age at entry" in pictures(text)["What was clipped?"]
-    assert f"Most often age at entry: {(age > 90).sum()} of 3,000 values" in text
+    assert f"Most often age at entry: {(age > 90).sum()} of 3,000 ({100 * (age > 90).mean():.3g} %) values" in text
     assert "Left of the shared total: epsilon 2, delta 2e-05." in text
     sentences = re.findall(r"[^.<>]+", re.sub("<style>.*?</style>|<img[^>]*>", "", text, flags=re.DOTALL))
     assert max(len(sentence.split()) for sentence in sentences) <= 25

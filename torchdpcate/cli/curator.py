@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.task import family_of
+from torchdpcate.data.records import ClippedValues
 from torchdpcate.data.words import labels_of
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.curator_figures import bars_figure
@@ -172,13 +173,13 @@ def _pictured(curator: Path, heading: str, file: str, said: Sequence[str] = ()) 
 def _clipped(summary: Mapping[str, Any], release: Release | None) -> Part:
     """Return which values were moved to their bounds."""
     heading, found = "What was clipped?", summary.get("moved_to_bounds") or {}
-    rows, moved = found.get("rows"), found.get("values")
-    if not moved:
+    if not found.get("values"):
         return Part(heading, ["No value was moved to a bound."], whence=UNRELEASED)
-    names = sorted(moved, key=moved.__getitem__, reverse=True)
+    moved = ClippedValues(found["rows"], found["values"])
+    names = sorted(moved.moved, key=moved.share, reverse=True)
     words = names if release is None else labels_of(release.schema, names)
-    said = f"Most often {words[0]}: {moved[names[0]]:,} of {rows:,} values were moved to a bound."
-    figure = bars_figure(words, [100 * moved[name] / rows for name in names], "values moved to a bound, %")
+    said = f"Most often {words[0]}: {moved.count(names[0])} values were moved to a bound."
+    figure = bars_figure(words, [100 * moved.share(name) for name in names], "values moved to a bound, %")
     return Part(heading, [said], {heading: figure}, whence=UNRELEASED)
 
 

@@ -1,9 +1,10 @@
 """How treatment was given: records drawn one by one, clusters of them, or one record of each pair."""
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torchdpcate.data._arrays import plural
 from torchdpcate.data.facts import check_entries, check_name, to_number
 from torchdpcate.data.persons import person_names
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import DIFFERENCES, CausalData
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.privacy.unit import PrivacyUnit
 
@@ -223,12 +224,13 @@ class Pairs:
             )
         return f"{why}; pairs ({self.name}) are many and independent"
 
-    def fold(self, records: CausalData, frame: Any) -> CausalData:
+    def fold(self, records: CausalData, frame: Any, greatest: float = math.inf) -> CausalData:
         """Return the pairs of records, each as one; ``follow_up`` has the outcomes of control and treated, [pairs, 2].
 
         Args:
             records: Within their bounds.
             frame: Their ``columns``.
+            greatest: The largest difference: larger ones, which ``within`` moves, are counted.
 
         Raises:
             InputError: A column that is missing, a pair that is not one record of each arm, or a crossover that is not
@@ -271,7 +273,11 @@ class Pairs:
             weight = control.weight * second.weight
             both = torch.where(weight[:, None] > 0, both, both[:, :1])  # no difference of what is missing
         x, ones = (control.x + second.x) / 2, torch.ones_like(control.y)
-        return CausalData(x, ones, both[:, 1] - both[:, 0], clipped=records.clipped, weight=weight, follow_up=both)
+        d = both[:, 1] - both[:, 0]
+        beyond = int((d.abs() > greatest).sum())
+        found = {**records.clipped.moved, **({DIFFERENCES: beyond} if beyond else {})}
+        clipped = replace(records.clipped, rows=records.n, moved=found) if beyond else records.clipped
+        return CausalData(x, ones, d, clipped=clipped, weight=weight, follow_up=both)
 
     def within(self, d: Tensor, greatest: float, clip: bool) -> Tensor:
         """Return differences [pairs] within a public bound, moved to it where they are to be clipped.

@@ -18,7 +18,7 @@ from torchdpcate._process import BATCH
 from torchdpcate.data._arrays import is_frame, numeric_column, plural, refuse_missing, to_float64, to_matrix
 from torchdpcate.data._csv import setting
 from torchdpcate.data.censoring import columns_or_outcome
-from torchdpcate.data.records import CausalData, ClippedValues, arm_sizes
+from torchdpcate.data.records import DIFFERENCES, CausalData, ClippedValues, arm_sizes
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
@@ -211,13 +211,17 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
 def _clipped(given: CausalData, kept: CausalData, schema: TableSchema) -> ClippedValues:
     """Return how many values differ between records as they were read and the same within their bounds."""
     moved = {schema.outcome: int((given.y != kept.y).sum())}
+    if schema.pairs is not None and kept.follow_up is not None and given.follow_up is not None:
+        d = kept.follow_up[:, 1] - kept.follow_up[:, 0]
+        moved = {schema.outcome: int((given.follow_up != kept.follow_up).sum()), DIFFERENCES: int((d != kept.y).sum())}
     moved |= dict(zip(schema.domain.names, (given.x != kept.x).sum(0).tolist(), strict=True))
     if schema.propensity_column is not None and given.propensity is not None and kept.propensity is not None:
         moved[schema.propensity_column] = int((given.propensity != kept.propensity).sum())
     weights = schema.domain.weights
     if weights is not None and given.weight is not None:
         moved[weights.name] = int((given.weight != given.weight.clamp(0, weights.high)).sum())
-    return ClippedValues(given.n, {name: count for name, count in moved.items() if count})
+    rows = 2 * given.n if DIFFERENCES in moved else given.n
+    return ClippedValues(rows, {name: count for name, count in moved.items() if count})
 
 
 def warn_clipped(clipped: ClippedValues, schema: TableSchema) -> None:
@@ -227,7 +231,7 @@ def warn_clipped(clipped: ClippedValues, schema: TableSchema) -> None:
         clipped: How many values were moved.
         schema: Their bounds.
     """
-    large = [name for name, count in clipped.moved.items() if count > LARGE_SHARE * clipped.rows]
+    large = [name for name in clipped.moved if name != DIFFERENCES and clipped.share(name) > LARGE_SHARE]
     if not large:
         return
     worst = max(large, key=clipped.moved.__getitem__)
@@ -449,8 +453,8 @@ def checked_records(
     check_kind_said(records, schema)
     warn_clipped(records.clipped, schema)
     if schema.pairs is not None and rows:
-        folded = records_within(schema.pairs.fold(records, X), schema)
-        records = replace(folded, clipped=records.clipped)
+        folded = schema.pairs.fold(records, X, schema.greatest)
+        records = replace(records_within(folded, schema), clipped=folded.clipped)
     return records if noise is None else records.subset(noise.permutation(records.n))
 
 

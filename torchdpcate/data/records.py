@@ -23,12 +23,14 @@ class ClippedValues:
     """How many values of each column were moved to their bounds; never to be published.
 
     Args:
-        rows: Rows that were read.
+        rows: Rows that were read, of a pair two.
         moved: Number of values moved, by the column's name; columns without any are left out.
 
     Example:
         >>> print(ClippedValues(200, {"y": 3}) + ClippedValues(100, {"y": 3, "age": 1}))
         y 6 of 300 (2 %), age 1 of 300 (0.333 %)
+        >>> print(ClippedValues(200, {DIFFERENCES: 3}))
+        differences within pairs beyond most 3 of 100 (3 %)
     """
 
     rows: int = 0
@@ -44,11 +46,20 @@ class ClippedValues:
         most = sorted(self.moved, key=self.moved.__getitem__, reverse=True)
         return ", ".join(f"{name} {self.count(name)}" for name in most) or "none"
 
+    def share(self, name: str) -> float:
+        """Return the share of a column's values that were moved; of differences, that of two rows each."""
+        return self.moved[name] / self._of(name)
+
     def count(self, name: str) -> str:
         """Return how many values of a column were moved, of how many, in words."""
-        return f"{self.moved[name]:,} of {self.rows:,} ({100 * self.moved[name] / self.rows:.3g} %)"
+        return f"{self.moved[name]:,} of {self._of(name):,} ({100 * self.share(name):.3g} %)"
+
+    def _of(self, name: str) -> int:
+        return self.rows // 2 if name == DIFFERENCES else self.rows
 
 
+DIFFERENCES = "differences within pairs beyond most"
+"""What is counted beside columns where it is moved to ``most`` of pairs."""
 NOTHING_CLIPPED = ClippedValues()
 """Of records that were within their bounds as they came."""
 

@@ -186,7 +186,7 @@ class Table(CsvForm, StudySource):
             if schema.cluster is not None:
                 schema.cluster.check(schema.cluster.sizes(frame[schema.cluster.name], read.a))
             if schema.pairs is not None:
-                read = schema.pairs.fold(read, frame)
+                read = schema.pairs.fold(read, frame, schema.greatest)
             rows = torch.arange(read.n)[:, None]
             if own:
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed)

@@ -1,5 +1,7 @@
 """Pairs of which one record is treated, and crossovers: their differences, their intervals, and what is refused."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -124,7 +126,7 @@ def test_a_replaced_record_or_pair_moves_the_sums_no_further_than_its_noise_is_m
     assert not whole or max(moved) == pytest.approx(2)
 
 
-def test_a_public_bound_of_a_difference_lessens_the_noise():
+def test_a_public_bound_of_a_difference_lessens_the_noise(tmp_path):
     noise = [
         SubgroupEffects(TableSchema.from_dict(FACTS | {"assignment": entry}), MANY, subgroups="everybody")
         .expected_noise(750)
@@ -137,8 +139,17 @@ def test_a_public_bound_of_a_difference_lessens_the_noise():
     with pytest.warns(
         UserWarning, match="pairs differ by more than most = 2 and were moved to it, and so is the effect"
     ):
-        found = fitted(table(), bounded).release()
+        learner = fitted(table(), bounded)
+        found = learner.release()
     assert found.estimate[0] == pytest.approx(d.clip(-2, 2).mean(), abs=0.01)
+    beyond = {"differences within pairs beyond most": (d.abs() > 2).sum()}
+    assert (learner.clipped_.rows, learner.clipped_.moved) == (1500, beyond)
+    table().to_csv(tmp_path / "t.csv")
+    own = Table(tmp_path / "t.csv", bounded).load()
+    assert own.records.clipped == learner.clipped_  # of which a summary and the curator's page tell
+    with warnings.catch_warnings(record=True) as warned:
+        SubgroupEffects(own.schema, MANY, subgroups="everybody").fit(own.records.x, own.records.a, own.outcomes)
+    assert [str(one.message).split(":")[0] for one in warned] == ["column 'pair'"]
     with pytest.raises(InputError, match="pairs whose outcomes differ by more than most = 2"):
         fitted(table(), bounded | {"out_of_bounds": "refuse", "outcome": FACTS["outcome"] | {"low": -60, "high": 120}})
 
