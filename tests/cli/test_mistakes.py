@@ -81,7 +81,7 @@ NOT_USED = {
     "task=policy_selection trainer.accelerator=cpu": "trainer.*: not used",
     "task=owl mechanism=output": r"mechanism: not used.*use rule\.mechanism",
     "task=owl rule=two_stage": "the task says which rule; choose a task of owl, rule, two_stage_rule",
-    "task=two_stage_rule nuisance.width=3": "nuisance.width: not used by task=two_stage_rule; it is of nuisance=mlp, of task=cate and rule",
+    "task=two_stage_rule nuisance.width=3": "nuisance.width: not used.* is of nuisance=mlp, of task=cate and rule",
 }
 WORDS = [*(([*QUICK], *row) for row in LINEAR.items()), *(([], *row) for row in (OF_TASKS | NOT_USED).items())]
 

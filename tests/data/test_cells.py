@@ -189,7 +189,7 @@ def test_codes_of_missing_values_hold_for_columns_too() -> None:
         ("age", ["20", "90+", "old"], "has 2 non-numeric values, 1 of them a sign and a number; a number has"),
         ("sex", ["f", "M", "x"], r"has 2 values outside .* \['f', 'm'\]; 1 of them by capital letters alone: say what"),
         ("seen", ["01022015", "2015-02-01", "9"], "has 2 values that are no dates as declared; give low and high as"),
-        ("pain", ["low", "LOW", "High"], "has 2 non-numeric values; .* stand for, words: {CELL: VALUE}, or one more of"),
+        ("pain", ["low", "LOW", "High"], "has 2 non-numeric values; .* for, words: {CELL: VALUE}, or one more of"),
         ("arm", ["no", "YES", "NO"], "has 2 values outside .*; 2 of them by capital letters alone: say what such"),
     ],
 )

@@ -103,7 +103,8 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
     kinds = pd.api.types
     meanings: dict[Any, Any] = {str(code).strip(): value for code, value in map(_pair, codes)}
     numbers = {float(code): value for code, value in meanings.items() if DECIMAL.fullmatch(code)}
-    if not text and kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
+    other = text or kinds.is_bool_dtype(column) or kinds.is_complex_dtype(column)
+    if kinds.is_numeric_dtype(column) and not other:
         cells = column.to_numpy(np.float64, na_value=np.nan)
         if kinds.is_integer_dtype(column):  # stay so: those that float64 cannot distinguish are refused later
             column = column.astype(

@@ -158,7 +158,7 @@ class Cluster:
         if self.size is not None and max(sizes.values(), default=0) > self.size:
             raise InputError(
                 f"column {self.name!r} has a cluster of more than size = {self.size} records; give a bound that is "
-                "public, such as by a register of all clusters, and take none from the table"
+                "public and holds for all, such as the most that a protocol allows; take none from the table"
             )
 
 

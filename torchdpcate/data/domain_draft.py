@@ -339,7 +339,8 @@ class Draft:
             return
         lines = list(self._lines(self.treatment, treatment_entries(self.kinds[self.treatment]), "  "))
         name = quoted(self.treatment)
-        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [f"treatment: {name}   # {_CODES.format(name)}\n"]
+        plain = f"treatment: {name}   # {_CODES.format(name)}\n"
+        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [plain]
 
     def _outcome(self) -> Iterator[str]:
         name = self.outcome
@@ -491,9 +492,8 @@ def left_out(name: str, kind: str) -> str:
     if kind in TO_USE:
         return kind
     words = [word.lower() for word in _WORDS_OF_NAMES.findall(name)]
-    if _IDENTIFIERS & set(words) or (kind != TRUTHS and name.strip().lower() in _WHO) or any(
-        word in {f"{whose}id", f"{whose}no"} for word in words for whose in (*_WHOSE, *_WHERE)
-    ):
+    known = {f"{whose}{end}" for whose in (*_WHOSE, *_WHERE) for end in ("id", "no")}
+    if (_IDENTIFIERS | known) & set(words) or (kind != TRUTHS and name.strip().lower() in _WHO):
         return IDENTIFIER
     return DATES if _DATE_WORDS & set(words) else ""
 

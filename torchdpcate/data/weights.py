@@ -111,8 +111,8 @@ class RecordWeights:
         outside = int(((weight < 0) | (weight > self.high)).sum())
         if outside and not clip:
             raise InputError(
-                f"{self.role} {self.name!r} has {plural(outside, 'value')} outside [0, {self.high:g}]; correct them, clip "
-                "with data.out_of_bounds=clip, or give a bound known from outside the records"
+                f"{self.role} {self.name!r} has {plural(outside, 'value')} outside [0, {self.high:g}]; correct them, "
+                "clip with data.out_of_bounds=clip, or give a bound known from outside the records"
             )
         return weight.clamp(0, self.high) / self.high
 

@@ -140,8 +140,7 @@ def test_a_public_bound_of_a_difference_lessens_the_noise(tmp_path):
         UserWarning, match="pairs differ by more than most = 2 and were moved to it, and so is the effect"
     ):
         learner = fitted(table(), bounded)
-        found = learner.release()
-    assert found.estimate[0] == pytest.approx(d.clip(-2, 2).mean(), abs=0.01)
+    assert learner.release().estimate[0] == pytest.approx(d.clip(-2, 2).mean(), abs=0.01)
     beyond = {"differences within pairs beyond most": (d.abs() > 2).sum()}
     assert (learner.clipped_.rows, learner.clipped_.moved) == (1500, beyond)
     table().to_csv(tmp_path / "t.csv")
