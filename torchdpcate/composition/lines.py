@@ -394,10 +394,10 @@ def score_deviation(plan: ComposedPlan, facts: LineFacts, square: float) -> floa
 def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     r"""Return the clip C of scores in their sums, outcome units.
 
-    .. math:: C = c\,\hat\sigma_\varphi \max\Big(\frac{\hat\sigma_\varphi}{\sigma_\varphi}, 1\Big)
+    .. math:: C = c\,\hat\sigma_\varphi \max\Big(\frac{\hat\sigma_\varphi}{\sigma_\varphi}, 1\Big)\, \rho
 
-    with ``line_clip`` c, and the planned deviation in the denominator: the more scores vary beyond what residuals of a
-    normal law make of them, the heavier are their tails.
+    with ``line_clip`` c, ``rarity`` rho, and the planned deviation in the denominator: the more scores vary beyond what
+    residuals of a normal law make of them, the heavier are their tails.
 
     Scores of an outcome that often is at its bounds are hardly more than its range over the propensity: nothing is
     gained beyond it, and much is lost below half of it.
@@ -406,6 +406,9 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     clip = plan.line_clip * deviation * max(deviation / facts.deviation, 1.0)
     if plan.budget is None:
         clip = 1e3 * facts.deviation  # nothing is clipped
+    elif not plan.reaches_bounds:
+        share = min(facts.treated, 1 - facts.treated)
+        clip *= plan.line_constants.rarity(1 / (facts.inverse * (1 - share)), facts.inverse)
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.reaches_bounds else clip
 
 
