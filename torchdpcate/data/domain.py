@@ -263,11 +263,6 @@ class Domain:
         return self.weights is not None and self.weights.unit is not None
 
     @property
-    def effect_unit(self) -> float:
-        """What one of the outcome is of an effect: one; of rates one over the mean exposure that plans expect."""
-        return 1 / self.weights.mean if self.weights and self.is_rate else 1.0
-
-    @property
     def expected_weight(self) -> float | None:
         """Mean of the records' weights v that plans expect, public; None where all count alike."""
         if self.weights is None and self.censoring is None:
