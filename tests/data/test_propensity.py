@@ -126,7 +126,7 @@ def test_a_table_and_a_stream_read_the_column(tmp_path: Path) -> None:
 
 
 def test_two_levels_come_from_the_schema_or_the_domain() -> None:
-    assert schema().two_levels == (False, True, *[True] * 6)
+    assert schema().domain.two_levels == (False, True, *[True] * 6)
     assert Domain([0, 0], [1, 2], 0, 1).two_levels == (False, False)
     domain = Domain([0, 1], [5, 2], 0, 1, two_levels=[False, True], propensity={"x1": {1: 0.3, 2: 0.6}})
     assert domain.known_propensity.at(torch.tensor([[0.0, 2.0], [0.0, 1.0]])).tolist() == [0.6, 0.3]
