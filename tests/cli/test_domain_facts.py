@@ -146,7 +146,7 @@ def test_an_average_counts_clusters_and_pairs(here, capsys):
     assert main(["train", *MEANS, "run_dir=pairs"]) == 0
     (low, high), release = load_release("pairs").interval()[0], load_release("pairs")
     assert low < 1 < high
-    assert (release.privacy.n, release.privacy.claim.endswith("replace-one person")) == (600, True)
+    assert (release.privacy.n, release.privacy.claim.endswith("replace-one pair")) == (600, True)
 
 
 COVARIATES = {
