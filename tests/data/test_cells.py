@@ -27,6 +27,10 @@ from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 polars, pyreadstat = (importlib.import_module(name) if find_spec(name) else None for name in ("polars", "pyreadstat"))
+OF_SPSS, OF_POLARS = (
+    [pytest.param(kind, marks=pytest.mark.skipif(there is None, reason="its package is absent")) for kind in kinds]
+    for there, kinds in ((pyreadstat, ("sav", "xpt")), (polars, ("polars", "lazy")))
+)
 FACTS = {
     "treatment": {"name": "arm", "categories": ["no", "yes"], "missing": "drop"},
     "outcome": {"name": "like", "scores": {"none": 0, "mild": 1, "severe": 5}, "missing": "drop", "kind": "continuous"},
@@ -38,28 +42,19 @@ FACTS = {
     },
 }
 SCHEMA = TableSchema.from_dict(FACTS)
-FRAME = pd.DataFrame(
-    {
-        "arm": ["no ", "yes", " no", "yes", "  "],
-        "like": ["none", " mild", "severe", "", "5"],
-        "age": ["20", " > 89", "88", "30.0", "40"],
-        "sex": ["f  ", "m", "   ", "F", ""],
-        "seen": ["01012015", "03012015 ", "02012015", "1012015", "04012015"],
-        "pain": ["low", " high", "low", "7", "high"],
-    }
-)
+FRAME = pd.DataFrame({
+    "arm": ["no ", "yes", " no", "yes", "  "], "like": ["none", " mild", "severe", "", "5"],
+    "age": ["20", " > 89", "88", "30.0", "40"], "sex": ["f  ", "m", "   ", "F", ""],
+    "seen": ["01012015", "03012015 ", "02012015", "1012015", "04012015"], "pain": ["low", " high", "low", "7", "high"],
+})  # fmt: skip
 TYPED = FRAME.assign(
-    arm=pd.array([False, True, False, True, None], dtype="boolean"),
+    arm=pd.array([False, True, False, True, None], dtype="boolean"), age=[20.0, 90, 20, 30, 40],
     like=pd.Categorical(["none", "mild", "severe", None, "severe"], ["none", "mild", "severe"], ordered=True),
-    age=[20.0, 90, 20, 30, 40],
-    sex=["f", "m", None, "F", ""],
-    seen=[1012015, 3012015, 2012015, 1012015, 4012015],
+    sex=["f", "m", None, "F", ""], seen=[1012015, 3012015, 2012015, 1012015, 4012015],
     pain=pd.Categorical(["low", "high", "low", "high", "high"], ["low", "high"]),
-)
-TABLES = {
-    "words": (FRAME, SCHEMA),
-    "types": (TYPED, TableSchema.from_dict(FACTS | {"treatment": {"name": "arm", "missing": "drop"}})),
-}
+)  # fmt: skip
+BARE = TableSchema.from_dict(FACTS | {"treatment": {"name": "arm", "missing": "drop"}})
+TABLES = {"words": (FRAME, SCHEMA), "types": (TYPED, BARE)}
 X = [[20.0, 1, 0, 0, 0, 1], [90, 0, 1, 0, 2, 7], [20, 0, 0, 1, 1, 1], [30, 1, 0, 0, 0, 7], [40, 0, 0, 1, 3, 7]]
 READ = X, [0, 1, 5, 0, 5], [1, 1, 1, 0, 0]
 
@@ -88,11 +83,9 @@ def numbers(parts) -> tuple[list, ...]:
 
 
 @pytest.mark.parametrize("cells", TABLES)
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "dta", "sav", "xpt"])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "dta", *OF_SPSS])
 def test_every_kind_of_file_is_read_alike(tmp_path, ending, cells) -> None:
     """By a table, as a site's too, a stream, ``predict``, and as queries or a page's population."""
-    if ending in ("sav", "xpt") and pyreadstat is None:
-        pytest.skip("needs pyreadstat")
     (frame, schema), file, found = TABLES[cells], tmp_path / f"t.{ending}", tmp_path / "found.parquet"
     write(frame, file)
     form = CsvForm(skip_after_header=int("csv" in ending))
@@ -102,33 +95,21 @@ def test_every_kind_of_file_is_read_alike(tmp_path, ending, cells) -> None:
         frame.to_csv(tmp_path / "queries.csv", index=False)
     assert read_queries(file if form == PLAIN else tmp_path / "queries.csv", schema, form).tolist() == X
     for keep in ((), ("age", "seen", "pain")):
-        stream_answers(
-            file, found, schema, lambda x: dict(zip("123456", x.T, strict=True)), keep, batch_rows=2, form=form
-        )
-        assert pd.read_parquet(found)[[*"123456"]].to_numpy().tolist() == X
-
-
-def test_rows_of_other_cells_are_outside() -> None:
-    known, which = SCHEMA.encode_known(FRAME.assign(age=["20", "?", "88", "91", "> 89"]))
-    assert (known[:, 0].tolist(), which.tolist()) == ([20, 20, 90], [True, False, True, False, True])
+        stream_answers(file, found, schema, lambda x: dict(zip("abcdef", x.T, strict=True)), keep, False, 2, form=form)
+        assert pd.read_parquet(found)[[*"abcdef"]].to_numpy().tolist() == X
 
 
 @pytest.mark.parametrize("cells", TABLES)
-@pytest.mark.parametrize("kind", ["pandas", "string", "object", "arrow", "parts", "computed", "polars", "lazy"])
+@pytest.mark.parametrize("kind", ["pandas", "string", "object", "arrow", "parts", "computed", *OF_POLARS])
 def test_every_kind_of_table_is_read_alike(monkeypatch, kind, cells) -> None:
-    if kind in ("polars", "lazy") and polars is None:
-        pytest.skip("needs polars")
     (frame, schema), found = TABLES[cells], []
     arrow = pa.Table.from_pandas(frame)
     make = {
-        "string": lambda: frame.astype("string"),
-        "object": lambda: frame.astype(object),
-        "arrow": lambda: arrow,
-        "parts": lambda: pa.concat_tables([arrow[:2], arrow[2:]]),
-        "polars": lambda: polars.from_pandas(frame),
-        "lazy": lambda: polars.from_pandas(frame),
+        **{"string": frame.astype("string"), "object": frame.astype(object), "arrow": arrow},
+        **{"parts": pa.concat_tables([arrow[:2], arrow[2:]])},
+        **(dict.fromkeys(("polars", "lazy"), polars.from_pandas(frame)) if polars is not None else {}),
     }
-    table = make.get(kind, lambda: frame)()
+    table = make.get(kind, frame)
     whole = {"computed": SimpleNamespace(compute=lambda: frame), "lazy": table.lazy() if kind == "lazy" else table}
     monkeypatch.setattr(
         "torchdpcate.estimators.base.checked_records", lambda *given: found.append(checked_records(*given))
@@ -138,9 +119,11 @@ def test_every_kind_of_table_is_read_alike(monkeypatch, kind, cells) -> None:
     assert numbers(found) == READ
 
 
-def test_a_lazy_column_is_refused() -> None:
+def test_lazy_columns_are_refused_and_rows_of_other_cells_are_outside() -> None:
     with pytest.raises(InputError, match="Y is lazy; collect the table once"):
         AverageEffect(SCHEMA, None).fit(FRAME, FRAME["arm"], SimpleNamespace(collect=lambda: FRAME["like"]))
+    known, which = SCHEMA.encode_known(FRAME.assign(age=["20", "?", "88", "91", "> 89"]))
+    assert (known[:, 0].tolist(), which.tolist()) == ([20, 20, 90], [True, False, True, False, True])
 
 
 @pytest.mark.parametrize("kind", ["boolean", "Int64", "Float64", "bool[pyarrow]", "double[pyarrow]", "string", object])
@@ -180,11 +163,7 @@ def test_codes_of_missing_values_hold_for_columns_too() -> None:
 @pytest.mark.parametrize(
     ("column", "cells", "words"),
     [
-        (
-            "age",
-            ["20", "<15.0", "> 99"],
-            "has 2 non-numeric values, all of them a sign and a number; say what such cells",
-        ),
+        ("age", ["20", "<15.0", "> 99"], "has 2 non-numeric values, all of them a sign and a number; say what such"),
         ("age", ["20", "90+", "old"], "has 2 non-numeric values, 1 of them a sign and a number; a number has"),
         ("sex", ["f", "M", "x"], r"has 2 values outside .* \['f', 'm'\]; 1 of them by capital letters alone: say what"),
         ("seen", ["01022015", "2015-02-01", "9"], "has 2 values that are no dates as declared; give low and high as"),
@@ -229,17 +208,12 @@ def test_such_a_schema_travels() -> None:
 
 
 def test_a_row_of_labels_is_told(tmp_path) -> None:
-    file = tmp_path / "t.csv"
-    facts = {
-        "treatment": "a",
-        "outcome": {"name": "y", "low": 0, "high": 9},
-        "covariates": {"x": {"low": 0, "high": 9}},
-    }
+    file, unit = tmp_path / "t.csv", {"low": 0, "high": 9}
+    facts = {"treatment": "a", "outcome": {"name": "y", **unit}, "covariates": {"x": unit}}
     file.write_text("a,y,x\nArm,Outcome,years\n0,1,2\n1,2,3\n")
+    said = r"all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
     for read in (lambda: Table(file, facts).load(), lambda: TableStream(file, facts)):
-        with pytest.raises(
-            InputError, match=r"all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
-        ):
+        with pytest.raises(InputError, match=said):
             read()
     assert Table(file, facts, skip_after_header=1).load().records.y.tolist() == [1.0, 2.0]
     file.write_text("a,y,x\nArm,Outcome,years\n0,1,?\n1,2,3\n")
@@ -305,9 +279,7 @@ def test_a_missing_event_changes_no_other_record(missing) -> None:
 def test_a_competing_event_is_no_censoring() -> None:
     frame = pd.DataFrame({"t": TIMES, "s": CODES})
     for event in ("s", {"name": "s", "categories": [0, 1]}):
-        with pytest.raises(
-            InputError, match=r"has 2 values outside .* a competing event is no censoring: give a column"
-        ):
+        with pytest.raises(InputError, match=r"has 2 values outside .* a competing event is no censoring: give a"):
             by_horizon(event).encode_follow_up(frame)
     for wrong in ({"success": 1}, {"categories": [0, 1, 2]}, {"categories": 2}):
         with pytest.raises(InputError, match="a competing event is no censoring; give a column"):

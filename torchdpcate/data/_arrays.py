@@ -231,7 +231,7 @@ def as_frame(X: Any) -> Any:
     for way in (*_LAZY, "to_pandas", "df"):
         if hasattr(X, way) and not type(X).__module__.startswith("pandas"):  # of pandas it is a column
             X = getattr(X, way)()
-    if hasattr(X, "iloc") and not hasattr(X, "columns") and _has_names(X.index):
+    if hasattr(X, "iloc") and not hasattr(X, "columns") and {str} == {*map(type, X.index)}:
         X = X.to_dict()
     if isinstance(X, Mapping):
         import pandas as pd
@@ -276,10 +276,6 @@ def in_this_order(fit: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         return fit(*args, **named)
 
     return checked
-
-
-def _has_names(index: Any) -> bool:
-    return len(index) > 0 and all(isinstance(name, str) for name in index)
 
 
 def numeric_column(

@@ -195,8 +195,7 @@ class Pairs:
     @property
     def unit(self) -> PrivacyUnit:
         """Who is protected: a pair, of a crossover a person."""
-        person = PrivacyUnit.person(self.name)
-        return person.paired() if self.period is None else person
+        return PrivacyUnit.person(self.name) if self.period is not None else PrivacyUnit.person(self.name).paired()
 
     def entry(self) -> Any:
         """Return what a domain file has for it."""

@@ -257,8 +257,7 @@ class _Said:
         self.compared = release.arm_titles or (contrast(self.schema),)
         designed = "randomised" in assumed or self.domain.known_propensity is not None
         self.trial, self.fixed = designed and UNMEASURED not in assumed, release.privacy.public.get("between") == FIXED
-        averages = getattr(self.effect, "averages", None)
-        self.lacking = 0.0 if averages is None or self.trial else averages.lacking
+        self.lacking = 0.0 if self.trial else getattr(getattr(self.effect, "averages", None), "lacking", 0.0)
         self.sites = self.lines.means.index(True) if self.lines.means else 0  # rows of a line before their mean
         self.over = f"over {self.sites} sites, " if self.sites else ""
         self.all, wide = self._rows(self.lines.ends), self._rows(self.lines.at_once or self.lines.ends)
