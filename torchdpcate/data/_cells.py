@@ -95,7 +95,12 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
     kinds = pd.api.types
     meanings: dict[Any, Any] = {str(code).strip(): value for code, value in map(_pair, codes)}
     numbers = {float(code): value for code, value in meanings.items() if DECIMAL.fullmatch(code)}
-    if not text and kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
+    if (
+        not text
+        and kinds.is_numeric_dtype(column)
+        and not kinds.is_bool_dtype(column)
+        and not kinds.is_complex_dtype(column)
+    ):
         cells = column.to_numpy(np.float64, na_value=np.nan)
         if kinds.is_integer_dtype(column):  # stay so: those that float64 cannot distinguish are refused later
             column = column.astype(

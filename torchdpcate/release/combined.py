@@ -14,13 +14,12 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.release.averages import ABOUT, powers
 from torchdpcate.release.file import Release, ReleaseFile, draw
-from torchdpcate.release.lines import Lines
+from torchdpcate.release.lines import LEVEL, Lines
 from torchdpcate.release.meta_analysis import BETWEEN, FEWEST, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
-from torchdpcate.release.subgroups import LEVEL
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
@@ -222,7 +221,7 @@ class SitesRelease(EffectRelease):
     def _about(self, pooled: Pooled, half: Tensor, effect: Tensor) -> Tensor:
         """Return intervals about means, [m, 2], each with the nearer end moved to the effect where it lies beyond."""
         low, high = torch.minimum(pooled.mean - half, effect), torch.maximum(pooled.mean + half, effect)
-        return torch.stack([low, high], 1).clamp(-self.domain.largest_effect, self.domain.largest_effect)
+        return torch.stack([low, high], 1).clamp(-self.schema.greatest, self.schema.greatest)
 
     def heterogeneity(self) -> list[dict[str, Any]]:
         """Return how far sites differ, their noise and sampling taken out, a mapping a line.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -236,9 +236,6 @@ def sensitivity(law: str, partitions: int, n: int) -> float:
         return partitions * (2 + NUMBERS[law] * step)
     return math.sqrt(partitions) * (2 + math.sqrt(NUMBERS[law]) * step)
 
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_STRATA = 4096
 FOLLOW_UP = Charge(Purpose.WEIGHTS, "subgroups", "follow_up")
@@ -480,19 +477,6 @@ class SubgroupPlan(Plan[SubgroupRelease]):
     def _split(self, values: Tensor) -> Sequence[Tensor]:
         """Return numbers of cells [cells], partition by partition."""
         return values.split([partition.size for partition in self.subgroups.partitions])
-
-    def table(self) -> "pd.DataFrame":
-        """Return one row a cell: its name, the records planned and the least ones, and the noise to expect."""
-        import pandas as pd
-
-        columns = {
-            "cell": self.subgroups.labels,
-            "records": self.records.numpy(),
-            "least_records": self.least_records.numpy(),
-            "noise": self.cell_noise.numpy(),
-            "partition": self.subgroups.of_partition,
-        }
-        return pd.DataFrame(columns)
 
 
 def plan_subgroups(
