@@ -173,6 +173,7 @@ def change(where, **columns):
         (change(lambda f: f["pair"] == 3, treat=1), PAIRED, "has 1 name without one treated"),
         (change(lambda f: f["pair"] == 3, pair=4), PAIRED, "has 1 name without one treated"),
         (change(lambda f: (f["pair"] == 3) & (f["treat"] == 1), sex="?"), PAIRED, "sex"),
+        (change(lambda f: f["treat"] == 1, sex="m"), PAIRED, "pairs differ in sex, which has no mean; leave it out of"),
         (table(20).drop(columns="pair"), PAIRED, "X lacks the column 'pair' of assignment"),
         (change(lambda f: f["pair"] == 3, visit=1), CROSSED, "column 'visit' has not two periods"),
         (change(lambda f: f["pair"] == 3, visit=2), CROSSED, "column 'visit' has not two periods"),
@@ -181,13 +182,6 @@ def change(where, **columns):
 def test_pairs_that_are_none_are_refused(frame, facts, words):
     with pytest.raises(InputError, match=words):
         fitted(frame, facts)
-
-
-def test_levels_that_differ_in_a_pair_have_no_mean():
-    frame = table(20)
-    frame.loc[frame["treat"] == 1, "sex"] = "m"
-    with pytest.raises(InputError, match="pairs differ in sex, which has no mean; leave it out of covariates"):
-        fitted(frame)
 
 
 @pytest.mark.parametrize(

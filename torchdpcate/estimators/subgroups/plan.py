@@ -186,8 +186,7 @@ def record_numbers(
     if law == RATE:
         assert exposure is not None
         return weights[:, None] * rate_numbers(u.clamp(0, 1), exposure.double().clamp(0, 1))
-    u = u.clamp(-1, 1)
-    return weights[:, None] * (powers(u) @ basis(law).T)
+    return weights[:, None] * (powers(u.clamp(-1, 1)) @ basis(law).T)
 
 
 def cell_sums(
@@ -364,19 +363,11 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     @classmethod
     def restated(cls, release: SubgroupRelease) -> Self:
-        privacy = release.privacy
-        public, block = privacy.public, privacy.blocks[0]
+        public, block = release.privacy.public, release.privacy.blocks[0]
         weighting = Weighting.of(RANDOMISED if public["weights"] == EQUAL else "auto", release.schema)
-        return cls(
-            privacy.n,
-            release.schema,
-            release.subgroups,
-            requested_budget(block, public["epsilon"], public.get("delta", 0.0)),
-            weighting,
-            release.law,
-            release.released,
-            str(public["learner"]),
-        )
+        budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
+        facts = release.privacy.n, release.schema, release.subgroups, budget, weighting, release.law, release.released
+        return cls(*facts, str(public["learner"]))
 
     def answers(self, release: SubgroupRelease) -> dict[str, Tensor]:
         ends = {} if release.follow_up is None else {"follow_up": release.follow_up}
@@ -513,11 +504,8 @@ def plan_subgroups(
         return SubgroupPlan(n, schema, subgroups, None, weighting, first, SEPARATE, **settings)
     laws = (first,) if budget.delta == 0 or first == RATE else (LAPLACE, GAUSSIAN)
     ways = (SEPARATE, CROSSED) if _crosses(subgroups) else (SEPARATE,)
-    plans = (
-        SubgroupPlan(n, schema, subgroups, budget, weighting, law, way, **settings)
-        for law, way in itertools.product(laws, ways)
-    )
-    return min(plans, key=_error)
+    facts = n, schema, subgroups, budget, weighting
+    return min((SubgroupPlan(*facts, *own, **settings) for own in itertools.product(laws, ways)), key=_error)
 
 
 def _crosses(subgroups: Subgroups) -> bool:
@@ -532,5 +520,4 @@ def _crosses(subgroups: Subgroups) -> bool:
 
 def _error(plan: SubgroupPlan) -> float:
     """Return what decides: the variance of the noise of a sum, its mean over the cells of each partition, added up."""
-    sizes = plan.mass / plan.records
-    return float(((plan.cell_noise * plan.records).square() / sizes).sum())
+    return float(((plan.cell_noise * plan.records).square() * plan.records).sum()) / plan.mass
