@@ -430,12 +430,12 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     @property
     def curve_noise(self) -> float:
-        """What noise in the curve of censoring is expected to do to an effect: half are followed to the horizon."""
+        """What noise in the curve of censoring is expected to do to an effect: half, or the floor, are followed."""
         censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
         if censoring is None or self.budget is None:
             return 0.0
-        ends = (censoring.known_ends + 1) * censoring.bins
-        cells = torch.tensor([0.5 / ends] * ends + [0.5], dtype=torch.float64)
+        ends, share = (censoring.known_ends + 1) * censoring.bins, max(0.5, censoring.floor)
+        cells = torch.tensor([(1 - share) / ends] * ends + [share], dtype=torch.float64)
         counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
         noise = DEVIATIONS[self.law] * self.ends_law.scale
         return float(curve_errors(counts, censoring, noise, len(mass)).max())
