@@ -14,14 +14,7 @@ from torch import Tensor
 from tests.composition.cases import Batches
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, logit_curvature
-from torchdpcate.composition.line_laws import (
-    _Law,
-    clipped_square,
-    group_cuts,
-    line_facts,
-    lines_of,
-    ruled,
-)
+from torchdpcate.composition.line_laws import _Law, clipped_square, group_cuts, line_facts, lines_of, ruled
 from torchdpcate.composition.lines import (
     LineSums,
     Scored,

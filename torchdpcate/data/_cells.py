@@ -100,7 +100,12 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
     kinds = pd.api.types
     meanings: dict[Any, Any] = {str(code).strip(): value for code, value in map(_pair, codes)}
     numbers = {float(code): value for code, value in meanings.items() if DECIMAL.fullmatch(code)}
-    if not text and kinds.is_numeric_dtype(column) and not kinds.is_bool_dtype(column) and not kinds.is_complex_dtype(column):
+    if (
+        not text
+        and kinds.is_numeric_dtype(column)
+        and not kinds.is_bool_dtype(column)
+        and not kinds.is_complex_dtype(column)
+    ):
         cells = column.to_numpy(np.float64, na_value=np.nan)
         if kinds.is_integer_dtype(column):  # stay so: those that float64 cannot distinguish are refused later
             column = column.astype(
@@ -119,8 +124,8 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
 def _key(cell: Any, text: bool) -> str | float | None:
     """Return what a cell is looked up by: its word, or its number where it is one; a column's type says nothing."""
     word = None if isinstance(cell, bool | np.bool_ | None) else str(cell).strip()
-    number = word is not None and DECIMAL.fullmatch(word) and not (text and isinstance(cell, str))
-    return float(word) if number else word
+    named = word is None or (text and isinstance(cell, str)) or not DECIMAL.fullmatch(word)
+    return word if named or word is None else float(word)
 
 
 def to_date(what: str, value: Any) -> datetime.date:

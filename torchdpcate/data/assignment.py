@@ -289,8 +289,7 @@ class Pairs:
         if beyond > _LARGE_SHARE * len(d):
             warnings.warn(
                 f"column {self.name!r}: {plural(beyond, 'pair')} differ by more than most = {greatest:g} and were "
-                "moved to it, and so is the effect; give a larger bound that is public. This number is of the records: "
-                "publish it nowhere",
+                "moved to it, and so is the effect; give a larger public bound, and publish this number nowhere",
                 stacklevel=3,
             )
         return d.clamp(-greatest, greatest)

@@ -1,6 +1,7 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -168,9 +169,9 @@ class TableSchema:
 
     @property
     def greatest(self) -> float:
-        """Largest effect that there may be: of pairs the bound of a difference, else that of the domain."""
+        """Largest effect that there may be: the outcome's range, of pairs a bound of differences, of rates none."""
         most = None if self.pairs is None else self.pairs.most
-        return self.domain.largest_effect if most is None else min(most, self.domain.largest_effect)
+        return min(math.inf if self.domain.is_rate else self.domain.outcome_range, most or math.inf)
 
     @property
     def effect_range(self) -> float:
@@ -204,8 +205,7 @@ class TableSchema:
     @property
     def event(self) -> float:
         """What one event adds to a sum of outcomes in half widths; zero where these are no counts."""
-        counted = self.domain.is_rate or self.domain.outcome_kind != "continuous"
-        return 1 / self.summed[1] if counted else 0.0
+        return 1 / self.summed[1] if self.domain.is_rate or self.domain.outcome_kind != "continuous" else 0.0
 
     @property
     def _shown_arms(self) -> Categorical:

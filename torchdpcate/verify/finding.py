@@ -287,11 +287,8 @@ class _Said:
             own = [k for k, line in enumerate(self.all) if line.group == group != BY_EFFECT]
             records = lines.records[own].clamp_min(0)
             if own and all(self.all[k].known for k in own) and records.sum() > 0:
-                share, y, half = (
-                    records / records.sum(),
-                    lines.estimates[own],
-                    lines.interval(LEVEL)[own].diff()[:, 0] / 2,
-                )
+                share, y = records / records.sum(), lines.estimates[own]
+                half = lines.interval(LEVEL)[own].diff()[:, 0] / 2
                 curve = half.new_zeros(len(own)) if lines.common is None else z * lines.common[own].sqrt()
                 sampled = self.release.privacy.protected.records * share @ (y - share @ y).square() / records.sum()
                 alone = share.square() @ (half.square() - curve.square()).clamp_min(0) + z.square() * sampled

@@ -84,7 +84,7 @@ def test_any_two_arms_are_compared_from_the_same_sums():
 def test_effects_of_everybody_are_averages():
     x, a, y = records()
     release = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
-    assert release.titles == ["low instead of placebo", "high instead of placebo"]
+    assert [*release.named.titles] == ["low instead of placebo", "high instead of placebo"]
     assert release.estimate == pytest.approx(np.array([0.3, 0.5]), abs=0.05)
     assert findings(release, x)[0].startswith("Among everybody, low instead of placebo raises y by 0.")
     assert "subgroups" not in repr(release).split(";")[0].partition(" ")[2]
