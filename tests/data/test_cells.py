@@ -11,15 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from torch import Tensor
 
 from torchdpcate import AverageEffect, PrivacyBudget
 from torchdpcate.cli.predict import stream_answers
-from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.checked import checked_records
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
@@ -132,10 +128,8 @@ def test_missing_values_of_every_type_have_one_line(kind) -> None:
     facts = {"treatment": "a", "outcome": {"name": "y", "kind": "binary", **unit}, "covariates": {"x": unit}}
     column = pd.Series(["1", "0"] if kind == "string" else [1, 0], dtype=kind if kind == "string" else "Int64")
     column = pd.concat([column.astype(kind), pd.Series([None], dtype=kind)], ignore_index=True)
-    whole, line = (
-        pd.Series([0, 1, 1]),
-        "1 missing or infinite value; say in the domain file how they are taken: missing",
-    )
+    whole = pd.Series([0, 1, 1])
+    line = "1 missing or infinite value; say in the domain file how they are taken: missing"
     frame, schema = pd.DataFrame({"x": [0.5, 0.2, 0.1]}), TableSchema.from_dict(facts)
     for what, given in {"treatment": (column, whole), "outcome": (whole, column)}.items():
         with pytest.raises(InputError, match=f"^{what} has {line}"):
@@ -287,21 +281,3 @@ def test_a_competing_event_is_no_censoring() -> None:
     for wrong in ({"success": 1, "censored": 1}, {"success": 1, "censored": 0, "categories": [1, 2]}):
         with pytest.raises(InputError, match=r"list two or more, each once|without"):
             by_horizon({"name": "s", **wrong})
-
-
-def test_the_chance_of_an_event_is_right_where_others_compete() -> None:
-    """By the curve of censoring without noise: the chance 1 - exp(-2 / 2) over two, where both have the rate 1/2."""
-    random, n = torch.Generator().manual_seed(0), 200_000
-    event, other, end = (torch.empty(n).exponential_(rate, generator=random).double() for rate in (0.5, 0.5, 0.3))
-    time = torch.stack([event, other, end]).amin(0)
-    code = torch.where(time == end, 0.0, torch.where(time == event, 1.0, 2.0))
-    outcome = Censoring("t", "s", 2.0, "event_by_horizon", bins=40, by_arm=False, levels=(), floor=0.05)
-
-    def chance(code: Tensor) -> float:
-        follow_up = outcome.within(torch.stack([time, code], 1))
-        records = CausalData(time[:, None], 0 * time, outcome.outcome(follow_up), follow_up=follow_up)
-        weighed = CountedByFollowUp(outcome, FollowUpCells(outcome)(records))(records)
-        return float((weighed.weight * records.y).sum() / weighed.weight.sum())
-
-    assert chance(code) == pytest.approx((1 - np.exp(-2)) / 2, abs=0.01)
-    assert chance(code.where(code < 2, 0.0)) > 0.6  # others taken for censoring: the net risk, 1 - exp(-1)

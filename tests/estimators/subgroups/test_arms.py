@@ -93,13 +93,14 @@ def test_effects_of_everybody_are_averages():
 @pytest.mark.slow
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_intervals_hold_as_often_as_they_say(simultaneous):
+    """Of 400 fits 328 hold the truth at least but once in a million, if nine of ten do."""
     held = []
     for seed in range(400):
         learner = SubgroupEffects(TRIAL, SOME, subgroups="everybody").fit(*records(800, seed))
         low, high = learner.release().interval(0.9, simultaneous).T
         inside = (low <= [0.3, 0.5]) & (high >= [0.3, 0.5])
         held.append(inside.all() if simultaneous else inside.mean())
-    assert np.mean(held) >= 0.87
+    assert np.mean(held) >= 0.82
 
 
 # -- by a horizon
