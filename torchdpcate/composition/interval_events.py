@@ -326,22 +326,13 @@ def private_effect_law(
     statistic = Average(*known, found.t, bound)
     average = steps.total(AVERAGE, rows, statistic) * statistic.bound * overlaps(statistic.bounds)[1]
     numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
-    public = basis, scale, bounds, outcome_range, plan, covariates, facts.per_person
-    return law_of(numbers, *public), numbers
+    return law_of(numbers, facts, outcome_range, plan, covariates), numbers
 
 
 def law_of(
-    numbers: IntervalNumbers,
-    basis: WeightedBasis,
-    scale: float,
-    bounds: tuple[float, float],
-    outcome_range: float,
-    plan: ComposedPlan,
-    covariates: Covariates,
-    per_person: int = 1,
+    numbers: IntervalNumbers, facts: IntervalPlan, outcome_range: float, plan: ComposedPlan, covariates: Covariates
 ) -> EffectLaw | None:
-    """Return the law that released numbers make, of so many records a person; see ``private_effect_law``."""
-    facts = interval_plan(basis, scale, bounds, outcome_range, plan, per_person)
+    """Return the law that released numbers make by the facts of ``interval_plan``; see ``private_effect_law``."""
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
     own = effect_law(found, numbers.correction, numbers.average, bound, facts)

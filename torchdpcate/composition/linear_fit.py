@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import NumericalError
 from torchdpcate.fit.descent import newton
 from torchdpcate.fit.minimise import ReadBatches, newton_direction
-
-if TYPE_CHECKING:
-    pass
 
 _LARGEST = 50.0  # score of a logarithm
 

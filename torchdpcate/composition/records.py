@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torchdpcate.composition.effect_law import Covariates, correlated_points, re
 from torchdpcate.composition.interval_events import private_effect_law
 from torchdpcate.composition.line_laws import PEOPLE, line_facts, ruled
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
-from torchdpcate.composition.lines import ArmScoredBy, Scored, ScoredBy, private_lines
+from torchdpcate.composition.lines import ArmScoredBy, ScoredBy, private_lines
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
@@ -257,11 +257,9 @@ def standardised(domain: Domain, retained: RetainedCovariates, batch: CausalData
     return replace(batch, x=retained.of(domain.scale(batch.x)))
 
 
-def with_left_over(
-    nuisances: Callable[[CausalData], WorkedOut], then: Callable[[WorkedOut], WorkedOut], batch: CausalData
-) -> WorkedOut:
-    """Return what nuisances, and what is added to them then, make of records."""
-    return then(nuisances(batch))
+def in_turn(first: Callable[[CausalData], WorkedOut], then: Callable[[WorkedOut], Any], batch: CausalData) -> Any:
+    """Return what is made of what nuisances make of records."""
+    return then(first(batch))
 
 
 def worked_out(first: Change, then: Callable[[CausalData], WorkedOut], batch: CausalData) -> WorkedOut:
@@ -273,11 +271,6 @@ def worked_out(first: Change, then: Callable[[CausalData], WorkedOut], batch: Ca
         batch: The records.
     """
     return replace(then(first(batch)), x=batch.x)
-
-
-def scored(then: Callable[[CausalData], WorkedOut], by: ScoredBy, batch: CausalData) -> Scored:
-    """Return the scores of records within the domain, by what their nuisances make of them."""
-    return by(then(batch))
 
 
 def with_columns(places: Sequence[int] | slice, batch: CausalData) -> CausalData:
@@ -378,7 +371,7 @@ class _Fit:
             left = self._left_over(z, change, propensity, start)
             if left is not None:
                 bounds = domain.outcome_low, domain.outcome_high
-                change = partial(with_left_over, change, partial(left, bounds, domain.overlap))
+                change = partial(in_turn, change, partial(left, bounds, domain.overlap))
             worked = z.then(change)
             nuisances = partial(worked_out, first, change)
             with worked.stored("effect") as rest:
@@ -421,7 +414,7 @@ class _Fit:
             own = features, effect.shrunk, bound, facts.centre
             by = ScoredBy(*own, plan.cells) if plan.arms == 2 else ArmScoredBy(*own, arm=arm)
             rule = self._ruled(features, by) if RULE in plan.requested_lines else None
-            made.append(private_lines(self.rows, plan, self.steps, partial(scored, found.nuisances, by), facts, rule))
+            made.append(private_lines(self.rows, plan, self.steps, partial(in_turn, found.nuisances, by), facts, rule))
         return replace(made[0], others=tuple(made[1:]))
 
     def _ruled(self, features: Callable[[Tensor], Tensor], by: ScoredBy) -> Callable[[LineNumbers], LineFacts]:

@@ -21,6 +21,7 @@ from torchdpcate.composition.fit_plans import (
 )
 from torchdpcate.composition.linear_fit import (
     CountFit,
+    FitPlan,
     Fits,
     HuberFit,
     Learnt,
@@ -35,7 +36,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
 from torchdpcate.composition.rows import InMemory, Rows
-from torchdpcate.composition.settings import Additive, ComposedNuisance
+from torchdpcate.composition.settings import Additive, ComposedNuisance, Shrink
 from torchdpcate.composition.steps import BATCH, EFFECT_UNITS, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
@@ -315,22 +316,14 @@ _OWN = 0.5  # least share of a chosen product's mean square that other features 
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(Learnt):
     """What a nuisance's regression released.
 
     Attributes:
-        scores: That it learnt.
         curvatures: Released mean curvatures of its features, [1 + p, 1 + p].
-        coefficients: Of its features, paid for, [1 + p]; None where there is a hidden layer.
-        solution: The same before they were shrunk.
-        hidden: See ``Learnt``.
     """
 
-    scores: Scores
-    curvatures: Tensor
-    coefficients: Tensor | None
-    solution: Tensor | None = None
-    hidden: tuple[Tensor, Tensor] | None = None
+    curvatures: Tensor = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,10 +384,8 @@ class Regressions:
         plan, regression = self.plan, self.plan.outcome(self.two_levels)
         d = self._curvatures("outcome", rows, regression, fits)
         if plan.binary:
-            return self._learn("outcome", "outcome", rows, regression, fits, d)
-        requested = outcome_plan(plan, regression, d, fits.scale, fits.centre)
-        learnt = self._learnt("outcome").learn(rows.fit(fits, len(d)), requested, rows.x, self.steps)
-        return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution, learnt.hidden)
+            return self._learn("outcome", rows, fits, d, *logistic_plan(plan, "outcome", regression, d))
+        return self._learn("outcome", rows, fits, d, outcome_plan(plan, regression, d, fits.scale, fits.centre))
 
     def propensity(self, rows: Rows) -> tuple[Callable[[CausalData], Tensor], Fitted]:
         """Return pi(x) as learnt, and what its regression released: of more than two arms that of the first."""
@@ -403,7 +394,7 @@ class Regressions:
         each = [PropensityFits(plan.slope("propensity"), regression.basis, arm) for arm in arms]
         d = self._curvatures("propensity", rows, regression, each[0])
         found = [
-            self._learn("propensity", step, rows, regression, fits, d)
+            self._learn("propensity", rows, fits, d, *logistic_plan(plan, step, regression, d))
             for step, fits in zip(plan.propensity_steps, each, strict=True)
         ]
         scores = tuple(one.scores for one in found)
@@ -424,10 +415,8 @@ class Regressions:
         planned = plan.effect_curvature * regression.basis.feature_weights
         if plan.arms > 2:
             norm = math.sqrt((plan.arms - 1) / (2 * plan.arms))  # of an arm, one half of two arms
-            fits, planned = (
-                ArmsFits(scale, regression.basis, simplex(plan.arms), norm=norm),
-                planned.repeat(plan.arms - 1),
-            )
+            fits = ArmsFits(scale, regression.basis, simplex(plan.arms), norm=norm)
+            planned = planned.repeat(plan.arms - 1)
         d = private_curvatures(rows, fits, planned, "effect curvatures", self.steps)
         if self.pairs and self.units is None:  # hidden units are what is beyond all features, which stay then
             regression, d = self._apart(regression, d)
@@ -459,9 +448,8 @@ class Regressions:
         alike = [(at, place[feature]) for at, feature in enumerate(found.basis.features, 1) if feature in place]
         new, old = torch.tensor([(0, 0), *alike]).T
         unit = (weights[new] / regression.basis.feature_weights[old]).sqrt()
-        kept = (
-            self.plan.effect_curvature * weights
-        ).diag()  # planned ones of features that fewer products make room for
+        # planned ones of features that fewer products make room for
+        kept = (self.plan.effect_curvature * weights).diag()
         kept[new[:, None], new] = curvatures[old[:, None], old] * unit.outer(unit)
         return found, kept
 
@@ -499,15 +487,10 @@ class Regressions:
             regression, d, theta, theta, variances, final, scale, Solution(theta, theta, torch.zeros_like(theta))
         )
 
-    def _learn(
-        self, what: str, step: str, rows: Rows, regression: Regression, fits: Fits, curvatures: Tensor
-    ) -> Fitted:
-        """Return a logistic regression, of a nuisance, as a step pays for it."""
-        requested, shrink = logistic_plan(self.plan, step, regression, curvatures)
-        learnt: Learnt = self._learnt(what).learn(
-            rows.fit(fits, len(curvatures)), requested, rows.x, self.steps, shrink
-        )
-        return Fitted(learnt.scores, curvatures, learnt.coefficients, learnt.solution, learnt.hidden)
+    def _learn(self, what: str, rows: Rows, fits: Fits, d: Tensor, requested: FitPlan, *shrink: Shrink) -> Fitted:
+        """Return a regression of a nuisance, as a step pays for it."""
+        learnt = self._learnt(what).learn(rows.fit(fits, len(d)), requested, rows.x, self.steps, *shrink)
+        return Fitted(**vars(learnt), curvatures=d)
 
     def _curvatures(self, step: str, rows: Rows, regression: Regression, fits: Fits) -> Tensor:
         return private_curvatures(rows, fits, planned_curvatures(regression), f"{step} curvatures", self.steps)

@@ -33,9 +33,9 @@ class Rows(ABC):
     n: int
     batch: int | None
 
-    @abstractmethod
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
         """Return the sum over all records of what ``terms`` sums over a batch."""
+        return added(terms(batch) for batch in self.batches())
 
     @abstractmethod
     def then(self, change: Change) -> "Rows":
@@ -43,15 +43,19 @@ class Rows(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[CausalData]:
-        """Yield these records, some at a time."""
+        """Yield these records, some at a time.
+
+        Raises:
+            InputError: The number of records has changed.
+        """
 
     def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> ReadBatches | PartedBatches:
         """Return what reads numbers of all batches, as ``minimise_batches`` takes it."""
         return lambda: map(numbers, self.batches())
 
-    @abstractmethod
     def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """Return a number of each record, [n]; of the curator's fits without privacy alone."""
+        return torch.cat([number(batch) for batch in self.batches()])
 
     @abstractmethod
     def stored(self, name: str) -> "AbstractContextManager[Rows]":
@@ -61,7 +65,6 @@ class Rows(ABC):
             name: Of a file beside a copy on disk.
         """
 
-    @abstractmethod
     def fit(self, fits: Fits, size: int) -> Any:
         """Return a regression of all records as solvers have it, by its sums over records: see ``StreamedFit``.
 
@@ -69,15 +72,16 @@ class Rows(ABC):
             fits: The regression.
             size: Number of its features.
         """
+        return StreamedFit(self, fits, (self.n, size))
 
     def threads(self) -> AbstractContextManager[None]:
-        """Limit the threads of what is done with a batch."""
-        return nullcontext()
+        """Limit the threads of what is done with a batch: it takes less time than to divide it."""
+        return threads_for(0)
 
     @property
-    @abstractmethod
     def x(self) -> Tensor:
         """Covariates, [n, k]; without rows where they are not in memory."""
+        return torch.empty(0)
 
 
 _MOST_AT_ONCE = 2**17
@@ -111,17 +115,14 @@ class InMemory(Rows):
         for first in range(0, n, BATCH):
             yield _with(self.records, {name: v[first : first + BATCH] for name, v in _columns(self.records).items()})
 
-    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
-        return added(terms(batch) for batch in self.batches())
-
     def then(self, change: Change) -> "InMemory":
         return replace(self, records=_joined([change(batch) for batch in self.batches()]))
 
-    def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
-        return torch.cat([number(batch) for batch in self.batches()])
-
     def stored(self, name: str) -> "AbstractContextManager[InMemory]":
         return nullcontext(self)
+
+    def threads(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def fit(self, fits: Fits, size: int) -> "LinearFit | StreamedFit":
         """See ``Rows``: of few records the regression itself, which solvers may look into."""
@@ -169,28 +170,8 @@ class StreamedRows(Rows):
         """See ``Rows``: a copy has batches of one public size."""
         return self.stream.batch_rows if isinstance(self.stream, CachedStream) else None
 
-    @property
-    def x(self) -> Tensor:
-        return torch.empty(0)
-
-    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
-        """See ``Rows``.
-
-        Raises:
-            InputError: The number of records has changed.
-        """
-        return added(terms(batch) for batch in self.batches())
-
-    def threads(self) -> AbstractContextManager[None]:
-        """See ``Rows``: it takes less time than to divide it."""
-        return threads_for(0)
-
-    def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
-        """See ``Rows``: all that is ever held of all records at once."""
-        return torch.cat([number(batch) for batch in self.batches()])
-
     def batches(self) -> Iterator[CausalData]:
-        """See ``Rows``: what is worked out of each batch; errors are ``total``'s."""
+        """See ``Rows``: what is worked out of each batch."""
         n = 0
         for batch in self.stream:
             n += batch.n
@@ -210,9 +191,6 @@ class StreamedRows(Rows):
             return
         with self.stream.mapped(self._changed, name) as copy:
             yield StreamedRows(copy, self.n)
-
-    def fit(self, fits: Fits, size: int) -> "StreamedFit":
-        return StreamedFit(self, fits, (self.n, size))
 
     def _changed(self, batch: CausalData) -> CausalData:
         for change in self.changes:
@@ -244,16 +222,8 @@ class PartedRows(Rows):
     def batch(self) -> int | None:  # type: ignore[override]
         return self.stream.batch_rows
 
-    @property
-    def x(self) -> Tensor:
-        return torch.empty(0)
-
     def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
-        return added(self.stream.ask(partial(_part_total, self.changes, terms), self.of))
-
-    def threads(self) -> AbstractContextManager[None]:
-        """See ``Rows``: as parts have it."""
-        return threads_for(0)
+        return added(self.stream.ask(partial(_of_part, self.changes, "total", terms), self.of))
 
     def batches(self) -> Iterator[CausalData]:
         """Refuse; errors are those of ``PartedStream``."""
@@ -277,40 +247,17 @@ class PartedRows(Rows):
     @contextmanager
     def stored(self, name: str) -> "Iterator[PartedRows]":
         """See ``Rows``: each part stores its own."""
-        with self.stream.holding(name, partial(_part_stored, self.changes, name), self.of):
+        with self.stream.holding(name, partial(_of_part, self.changes, "stored", name), self.of):
             yield replace(self, of=name, changes=())
 
-    def fit(self, fits: Fits, size: int) -> "StreamedFit":
-        return StreamedFit(self, fits, (self.n, size))
-
     def read(self, numbers: Callable[[CausalData], tuple[Tensor, ...]]) -> PartedBatches:
-        return PartedBatches(self.stream, partial(_part_read, self.changes, numbers), self.of)
+        return PartedBatches(self.stream, partial(_of_part, self.changes, "read", numbers), self.of)
 
 
-def _part_of(changes: Sequence[Change], held: RecordStream | StreamedRows) -> StreamedRows:
-    """Return what is worked out of what a part holds."""
+def _of_part(changes: Sequence[Change], method: str, given: Any, held: RecordStream | StreamedRows) -> Any:
+    """Return what a method of ``StreamedRows`` says of what is worked out of what a part holds."""
     rows = StreamedRows(held, held.n) if isinstance(held, RecordStream) else held
-    return reduce(StreamedRows.then, changes, rows)
-
-
-def _part_total(
-    changes: Sequence[Change], terms: Callable[[CausalData], Tensor], held: RecordStream | StreamedRows
-) -> Tensor:
-    return _part_of(changes, held).total(terms)
-
-
-def _part_stored(
-    changes: Sequence[Change], name: str, held: RecordStream | StreamedRows
-) -> AbstractContextManager[StreamedRows]:
-    return _part_of(changes, held).stored(name)
-
-
-def _part_read(
-    changes: Sequence[Change],
-    numbers: Callable[[CausalData], tuple[Tensor, ...]],
-    held: RecordStream | StreamedRows,
-) -> Any:
-    return _part_of(changes, held).read(numbers)
+    return getattr(reduce(StreamedRows.then, changes, rows), method)(given)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from tests.verify.forgery import card_html
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition import effect_law
 from torchdpcate.composition.effect_law import Covariates
-from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.interval_events import interval_plan, law_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
@@ -197,8 +197,9 @@ def test_several_records_a_person_are_counted_and_verified() -> None:
     assert release.law is not None
     assert release.numbers is not None
     assert list(problems_of(release)) == []
-    facts = release.basis, release.scale, (0.5, 0.5), release.domain.outcome_range
-    alone = law_of(release.numbers, *facts, learner.plan_, Covariates(release.standardisation, (False, False)))
+    width, covariates = release.domain.outcome_range, Covariates(release.standardisation, (False, False))
+    facts = interval_plan(release.basis, release.scale, (0.5, 0.5), width, learner.plan_)
+    alone = law_of(release.numbers, facts, width, learner.plan_, covariates)
     assert alone is not None
     assert (release.law.covariance.diagonal() > 1.001 * alone.covariance.diagonal())[:2].all()
     assert release.law.average_variance > 1.001 * alone.average_variance

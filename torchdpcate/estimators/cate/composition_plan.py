@@ -14,7 +14,7 @@ from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.constants import RuleConstants, of_kind
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
-from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.interval_events import interval_plan, law_of
 from torchdpcate.composition.line_laws import lines_of, ruled, unlike
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import PURE
@@ -158,9 +158,9 @@ class CompositionPlan(Plan[Any]):
         variances = effect_variances(plan, curvatures, scale)
         if numbers is not None:
             domain, covariates = self.schema.domain, Covariates(answers["standardisation"], levels)
-            bounds = propensity_bounds(domain)
-            facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
-            law = law_of(numbers, *facts, privacy.protected.records)
+            own_range, per_person = domain.outcome_range, privacy.protected.records
+            facts = interval_plan(regression.basis, scale, propensity_bounds(domain), own_range, plan, per_person)
+            law = law_of(numbers, facts, own_range, plan, covariates)
         lines, own, follow_up = None, answers["line_numbers"], answers["follow_up"]
         apart = None if own is None else unlike(own.facts, plan, self.schema.domain, follow_up)
         if own is not None and apart is None:
