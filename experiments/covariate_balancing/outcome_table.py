@@ -60,7 +60,7 @@ class OutcomeTable(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``: the noise of the table over W_z and of the variance over Delta_V."""
+        """See ``RatioOfSums``: the noise of the table over W_z and of the variance over Delta_V."""
         n = self.facts.n
         step = sum_grid(n, 1.0)  # terms are rounded so that sums are exact, two of a record by half a step each
         return {
@@ -69,7 +69,7 @@ class OutcomeTable(RatioOfSums):
         }
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``: the table and, given it, the variance."""
+        """See ``RatioOfSums``: the table and, given it, the variance."""
         n, bounds = self.facts.n, weight_bounds(self.facts)
         if query == "table":
             return Sums(CELLS, partial(_cells, bounds), n, (1.0,) * len(CELLS), unit=bounds.repeat_interleave(2, -1))

@@ -68,11 +68,11 @@ class InverseWeights(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``: in units of what a record moves the sum by."""
+        """See ``RatioOfSums``: in units of what a record moves the sum by."""
         return {"sum": AddedNoise(LaplaceMechanism(self.epsilon, 1.0), 1)}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``."""
+        """See ``RatioOfSums``."""
         treated, control = weight_bounds(self.facts).unbind(-1)
         terms = partial(_inverse_weighted, self.facts, self.theta)
         return Sums.within("sum", terms, self.facts.n, (-control, treated), self.facts.estimand.largest)
@@ -320,11 +320,11 @@ class GroupMean(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``."""
+        """See ``RatioOfSums``."""
         return {SUMS: sums_law(self.groups, self.epsilon)}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``; of the groups' estimates, [runs, M]."""
+        """See ``RatioOfSums``; of the groups' estimates, [runs, M]."""
         return sum_and_squares(self.groups)
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:

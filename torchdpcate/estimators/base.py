@@ -20,6 +20,7 @@ from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.answers import Answering, Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
@@ -383,7 +384,8 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
 
     def _sizes(self, n: int) -> dict[str, int]:
         """Return the records per block."""
-        return {name: len(index) for name, index in self.blocks_.items()}
+        blocks = vars(self).get("blocks_")
+        return {RECORDS: n} if blocks is None else {name: len(index) for name, index in blocks.items()}
 
     def _filter(self) -> str:
         """Return how the ledger counts what is paid after the fit, see ``Ledger``."""

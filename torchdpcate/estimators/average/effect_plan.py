@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, RatioOfSums, Total
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, RatioOfSums, Total
 from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, ReleasedRanges, Weighted
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 from torchdpcate.fit.feature_maps import FeatureMap
@@ -434,7 +434,7 @@ class AverageEffectPlan(Plan[AverageEffectRelease]):
         """Return the charge of a part of the release."""
         return Charge(Purpose.RELEASE, self.name, name)
 
-    def summed(self, sums: NoisySums) -> dict[str, Query]:
+    def summed(self, sums: RatioOfSums) -> dict[str, Query]:
         """Return the queries of sums, each a part of the release."""
         return {name: Query(self.part(name), law, prefix=None) for name, law in sums.laws.items()}
 

@@ -27,7 +27,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
 
@@ -101,25 +100,17 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         Raises:
             InputError: Not fitted, or fitted without privacy.
         """
-        session = self._ready()
+        self._ready()
+        return self._once(self._release)  # type: ignore[no-any-return]
 
-        def make() -> AverageEffectRelease:
-            return self._released(session.charging(self._payers(), Charge(Purpose.RELEASE, self._plan.name)))
-
-        return self._once(make)  # type: ignore[no-any-return]
-
-    def _released(self, session: FitSession) -> AverageEffectRelease:
-        """Pay for the sums, draw them, and return the release that they make."""
+    def _release(self) -> AverageEffectRelease:
         plan = self._plan
-        answers = self._sums(session)
+        session = self._session.charging([RECORDS], Charge(Purpose.RELEASE, plan.name))
+        answers = plan.sums(self._records, session, self._learnt)
         guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
         public = self.settings_ | plan.following(answers)
         statement = self._statement_of(plan, guarantee, public, session.entries)
         return plan.conclude(answers, statement)  # type: ignore[no-any-return]
-
-    def _sums(self, session: FitSession) -> Mapping[str, Tensor]:
-        """Pay for the sums, and return all answers."""
-        return self._plan.sums(self._records, session, self._learnt)  # type: ignore[no-any-return]
 
     def plan(self, n: int) -> Any:
         """Return the public plan for n records, with the scales of all noise; nothing is spent.
@@ -155,20 +146,25 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         domain = TableSchema.of(self.domain).domain
         prior, unit = ErrorPrior.of(domain), domain.outcome_range
         parts = {"sums": planned.noise, "private fits": planned.nuisances}
-        dominated = (DOMINATED,) if math.isinf(planned.noise) else ()
+        dominated, warned = (DOMINATED,) if math.isinf(planned.noise) else (), self.warning(n)
+        own = self._user_conditions() or self._own_learner()
         return PlannedNoise.of_parts(
             {part: value for part, value in parts.items() if value},
             name,
             unit,
             n,
             budget,
-            level=self._planned_level(),
+            level=Level.CONDITIONAL if own else Level.CERTIFIED,
             assumes=(
                 f"{prior.treated:.0%} of the records are treated; outcomes lie about the middle of their range, and "
                 f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(domain)}",
             ),
             left_out=() if planned.bias is None else (planned.bias,),
-            remarks=(*dominated, f"sampling adds a standard error of about {planned.sampling:.3g}", *self._remarks(n)),
+            remarks=(
+                *dominated,
+                f"sampling adds a standard error of about {planned.sampling:.3g}",
+                *([] if warned is None else [warned]),
+            ),
         )
 
     def warning(self, n: int) -> str | None:
@@ -190,11 +186,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if best is None or others[best] > BETTER * planned.total:
             return f"{said}; more records, more epsilon or a larger overlap would help"
         return f"{said}; estimand={best} has {others[best]:.3g}, and more records, epsilon or overlap would help"
-
-    def _remarks(self, n: int) -> tuple[str, ...]:
-        """Return what a plan for n records says beside its noise."""
-        told = self.warning(n)
-        return () if told is None else (told,)
 
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
@@ -222,11 +213,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """Conditions that the level rests on."""
         return self._own_conditions
 
-    def _planned_level(self) -> Level:
-        """Return the level of a release, before any fit."""
-        own = self._user_conditions() or self._own_learner()
-        return Level.CONDITIONAL if own else Level.CERTIFIED
-
     def _user_conditions(self) -> tuple[Condition, ...]:
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
         return user_code("estimand", self.target)
@@ -251,7 +237,8 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _learnt_first(self, records: Any) -> Mapping[str, Tensor]:
         """Pay for, and return, what comes before the estimate."""
-        return self._plan.learn(records, self._first())  # type: ignore[no-any-return]
+        session = self._session.charging([RECORDS], Charge(Purpose.WEIGHTS))
+        return self._plan.learn(records, session)  # type: ignore[no-any-return]
 
     def _facts(self, n: int) -> dict[str, Any]:
         """Return what all plans of average effects are made of, for n records."""
@@ -260,15 +247,3 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if schema.cluster is not None:
             raise InputError(f"{learner}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         return {"n": n, "schema": schema, "estimand": self.target, "budget": self.budget, "learner": learner}
-
-    def _sizes(self, n: int) -> dict[str, int]:
-        """Return the records per block."""
-        return {RECORDS: n}
-
-    def _payers(self) -> list[str]:
-        """Return the blocks whose records move the estimate."""
-        return [RECORDS]
-
-    def _first(self) -> FitSession:
-        """Return the session of what is learnt before the estimate."""
-        return self._session.charging([RECORDS], Charge(Purpose.WEIGHTS))

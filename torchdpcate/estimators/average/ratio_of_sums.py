@@ -180,8 +180,8 @@ class NoisyEstimate:
 
 
 @dataclass(frozen=True, eq=False)
-class NoisySums(ABC):
-    """Queries of sums over records, one after the other: what each requests may follow from the numbers before it.
+class RatioOfSums(ABC):
+    """An estimate by queries of sums over records, each of which may follow from the numbers before it.
 
     Attributes:
         private: Whether the sums get noise, so that terms and formulas count it.
@@ -228,9 +228,13 @@ class NoisySums(ABC):
 
     def numbers(self, answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the released numbers by the answers, [runs] each."""
+        return self._numbers(lambda query, sums: sums.numbers(answers[query]))
+
+    def _numbers(self, of: Callable[[str, Sums], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the numbers of all queries, each given those before it."""
         numbers: dict[str, Tensor] = {}
         for query in self.laws:
-            numbers |= self.sums(query, numbers).numbers(answers[query])
+            numbers |= of(query, self.sums(query, numbers))
         return numbers
 
     def places(self, numbers: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -239,11 +243,7 @@ class NoisySums(ABC):
 
     def exact(self, total: Total) -> dict[str, Tensor]:
         """Return the numbers without noise, [runs] each. The curator's, never to be published."""
-        numbers: dict[str, Tensor] = {}
-        for query in self.laws:
-            sums = self.sums(query, numbers)
-            numbers |= sums.of(total(sums.exact))
-        return numbers
+        return self._numbers(lambda query, sums: sums.of(total(sums.exact)))
 
     def scales(self, numbers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the scale of the noise in each number, by the numbers, [runs] each."""
@@ -293,11 +293,6 @@ class NoisySums(ABC):
 
         claim = Guarantee(Level.CERTIFIED, PrivacyBudget(epsilon, 0.0))
         return Game(draw, PureEvent(epsilon), claim, evidence, **settings)
-
-
-@dataclass(frozen=True, eq=False)
-class RatioOfSums(NoisySums):
-    """An estimate by sums over records: their terms, and the formula of the estimate and of its error."""
 
     @abstractmethod
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:

@@ -209,7 +209,7 @@ class BalancedDifference(RatioOfSums):
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
-        """See ``NoisySums``: one event."""
+        """See ``RatioOfSums``: one event."""
         mechanism = LaplaceMechanism(math.fsum(self.epsilons[part] for part in self.parts), 1.0)
         return {SUMS: AddedNoise(mechanism, len(self.noisy))}
 

@@ -100,9 +100,6 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         known = TableSchema.of(self.domain).domain.known_propensity
         return KnownWeights() if isinstance(scheme, PrivateWeights) and known is not None else scheme
 
-    def _sizes(self, n: int) -> dict[str, int]:
-        return {RECORDS: n}
-
     def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
         if self.budget is not None:

@@ -220,9 +220,6 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         self.plan_ = self.plan(records.n)
         self.subgroups_ = self.plan_.subgroups
 
-    def _sizes(self, n: int) -> dict[str, int]:
-        return {RECORDS: n}
-
     @property
     def needs_all_records(self) -> str | None:
         """See ``PrivateEstimator``: all of it is sums over records, or pairs of them."""
