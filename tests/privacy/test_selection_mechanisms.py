@@ -120,7 +120,7 @@ def ratio_of(make, kind) -> float:
     """Log ratio of the first candidate's chance in the two datasets of the declared game."""
     chances, honest = [], kind.select
 
-    def noted(self, utilities, noise, runs):
+    def noted(self, utilities, noise, runs=1):
         chances.append(self.probabilities(utilities)[0].item())
         return honest(self, utilities, noise, runs)
 

@@ -313,6 +313,11 @@ class Terms:
     noise: NoiseSource
     progress: Callable[[int, int], None]
 
+    def result(self, case: WorstCase, **found: Any) -> AuditResult:
+        """Return what was found of a case."""
+        said = {"mechanism": case.name, "attack": case.attack, "pair": case.pair, "attacks": case.attacks}
+        return AuditResult(nominal=self.budget.epsilon, **said, **found)
+
 
 @singledispatch
 def play(game: Any, case: WorstCase, terms: Terms) -> AuditResult:
@@ -337,20 +342,16 @@ def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
             runs = min(_BATCH, trials - start)
             hits[dataset] += int((game.evidence(_draw(game, dataset, runs, terms.noise)) >= threshold).sum())
             terms.progress(dataset * trials + start + runs, 2 * trials)
-    return AuditResult(
-        mechanism=case.name,
-        attack=case.attack,
-        pair=case.pair,
+    return terms.result(
+        case,
         level=game.guarantee.level.value,
         claimed=None if claim is None else claim.epsilon,
-        nominal=terms.budget.epsilon,
         delta=delta,
         bound=_bound(game, delta, Rates.of(hits[0], hits[1], trials, terms.confidence)),
         confidence=terms.confidence,
         trials=2 * trials,
         false_rate=hits[0] / trials,
         true_rate=hits[1] / trials,
-        attacks=case.attacks,
     )
 
 
@@ -510,20 +511,16 @@ def _(game: AdaptiveGame, case: WorstCase, terms: Terms) -> AuditResult:
     # of the best test S at epsilon: delta = P(S) - e^epsilon Q(S), and its slope is -e^epsilon Q(S)
     step = 1e-3 * game.budget.epsilon
     scaled = (delta(bound - step) - delta(bound + step)) / (2 * step)
-    return AuditResult(
-        mechanism=case.name,
-        attack=case.attack,
-        pair=case.pair,
+    return terms.result(
+        case,
         level=Level.CERTIFIED.value,
         claimed=game.budget.epsilon,
-        nominal=terms.budget.epsilon,
         delta=game.budget.delta,
         bound=bound,
         confidence=1.0,
         trials=0,
         false_rate=float(scaled * np.exp(-bound)),
         true_rate=float(delta(bound) + scaled),
-        attacks=case.attacks,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -210,11 +211,7 @@ def fit_neural_head(
             trainer.fit(head, loader)
     head.to(device)
     x, s, w = (t.to(device) for t in (x, s, w))
-    model, ridge = head.functional, head.ridge
-
-    def objective(theta: Tensor) -> Tensor:
-        return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)
-
+    objective = partial(head.objective, x=x, s=s, w=w)
     with bar("NeuralHead, polish") as count:
 
         def counted(theta: Tensor) -> Tensor:

@@ -208,16 +208,7 @@ class Supremum:
     y: float
 
 
-def gross_error_sensitivity(
-    influence: Influence,
-    regression: Regression,
-    domain: "Domain",
-    *,
-    starts: int = 1024,
-    climbs: int = 128,
-    polishes: int = 2,
-    seed: int = 0,
-) -> Supremum:
+def gross_error_sensitivity(influence: Influence, regression: Regression, domain: "Domain", **search: int) -> Supremum:
     r"""Gross-error sensitivity ``gamma = sup_z ||IF(z)||_2`` over the records z = (x, a, y) of the domain.
 
     The supremum runs over the public domain and never over the sample: a in {0, 1} is enumerated; s is affine
@@ -233,10 +224,7 @@ def gross_error_sensitivity(
             differentiable in x (almost everywhere is enough) and affine in y. It is called with tensors like
             ``influence.theta``.
         domain: Public bounds of covariates and outcome.
-        starts: As of ``maximise_over_box``.
-        climbs: As of ``maximise_over_box``.
-        polishes: As of ``maximise_over_box``.
-        seed: As of ``maximise_over_box``; public.
+        search: ``starts``, ``climbs``, ``polishes`` and the public ``seed`` of ``maximise_over_box``.
 
     Returns:
         The largest influence found and where.
@@ -264,16 +252,8 @@ def gross_error_sensitivity(
         return influence.norm(x, s.view(4, -1), w.view(4, -1))
 
     low, high = domain.covariate_low.to(theta), domain.covariate_high.to(theta)
-    value, x = maximise_over_box(
-        lambda x: norms(x).amax(0),
-        low,
-        high,
-        starts=starts,
-        climbs=climbs,
-        polishes=polishes,
-        seed=seed,
-        place=None if domain.linear else domain.from_unit,
-    )
+    place = None if domain.linear else domain.from_unit
+    value, x = maximise_over_box(lambda x: norms(x).amax(0), low, high, place=place, **search)
     with torch.no_grad():
         arm = int(norms(x[None]).argmax())
     return Supremum(value, x, int(a[arm]), float(y[arm]))

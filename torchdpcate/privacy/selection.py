@@ -459,12 +459,8 @@ def _game(mechanism: SelectionMechanism, candidates: int, behind: float = 0.0) -
     datasets[1] += mechanism.range_sensitivity / 2
     datasets[1, 0] -= mechanism.range_sensitivity
 
-    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
-        return mechanism.select(datasets[dataset], noise, runs).double()
-
-    return Game(
-        draw, mechanism.event, mechanism.guarantee, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000
-    )
+    budget = PrivacyBudget(mechanism.epsilon, 0.0)
+    return choice_game(lambda dataset, noise: mechanism.select(datasets[dataset], noise).item(), budget)
 
 
 @worst_case("permute_and_flip", PermuteAndFlip, pair="two equal utilities; one record moves them a full range apart")

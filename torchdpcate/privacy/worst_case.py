@@ -202,20 +202,19 @@ def _add(case: WorstCase) -> None:
     WORST_CASES[case.name] = case
 
 
-def choice_game(choose: Callable[[int, NoiseSource], float], budget: PrivacyBudget, most_runs: int = 40_000) -> Game:
+def choice_game(choose: Callable[[int, NoiseSource], float], budget: PrivacyBudget) -> Game:
     """Return the game on one choice by a pure event, after which it is asked whether the first candidate was chosen.
 
     Args:
         choose: (dataset, noise) -> the candidate that is chosen on D, 0, or on D', 1; the first one is 0.
         budget: Whose epsilon a choice costs.
-        most_runs: Most runs a dataset.
     """
 
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         return torch.tensor([[choose(dataset, noise)] for _ in range(runs)], dtype=torch.float64)
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), pure, lambda chosen: chosen[:, 0].sign(), most_runs=most_runs)
+    return Game(draw, PureEvent(budget.epsilon), pure, lambda chosen: chosen[:, 0].sign(), most_runs=40_000)
 
 
 def gaussian_evidence(means: tuple[Tensor, Tensor], scales: tuple[float, float]) -> Evidence:
