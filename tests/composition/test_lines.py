@@ -1066,24 +1066,13 @@ def test_a_stream_gives_the_sums_of_memory(name, budget):
     assert parts.facts.centre == pytest.approx(whole.facts.centre, abs=1e-9)
 
 
-def test_batches_of_scored_records_add_up_to_all_of_them():
-    rows, sums = scored(500, 9), made_sums()
-    whole = sums(rows)
-    parts = sum(sums(subset(rows, places)) for places in torch.arange(500).split(77))
-    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-9)
-
-
-def test_weights_of_nought_and_one_give_the_lines_of_the_thinned_table():
-    rows, kept = scored(500, 9), torch.arange(500) % 3 > 0
-    for statistic in (made_sums(), Squares(CLIPS["far"])):
-        weighed = statistic(replace(rows, weight=kept.double()))
-        torch.testing.assert_close(weighed, statistic(replace(subset(rows, kept), weight=None)), rtol=1e-12, atol=1e-9)
-
-
-def test_a_sum_is_that_of_each_record_times_its_weight():
-    rows, sums = scored(200, 9), made_sums()
-    each = each_terms(sums, replace(rows, weight=torch.ones(200).double()))
-    torch.testing.assert_close(sums(rows), (rows.weight[:, None] * each).sum(0), rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize(("statistic", "power"), [(made_sums(), 1), (Squares(CLIPS["far"]), 2)])
+def test_a_sum_is_that_of_each_record_times_its_weight(statistic, power):
+    rows, ones = scored(200, 9), torch.ones(200).double()
+    each = each_terms(statistic, replace(rows, weight=ones))
+    for weight, given in ((rows.weight, rows.weight), (ones, None)):
+        found = statistic(replace(rows, weight=given))
+        torch.testing.assert_close(found, (weight[:, None] ** power * each).sum(0), rtol=1e-10, atol=1e-10)
 
 
 def test_the_average_of_weighted_records_is_that_of_weighted_scores():

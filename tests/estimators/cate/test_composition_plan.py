@@ -1,6 +1,5 @@
 """Releases of a composition keep the contract of plans."""
 
-import pickle
 from typing import ClassVar
 
 import pytest
@@ -19,7 +18,6 @@ from torchdpcate.estimators.cate.composition_plan import planned_composition
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.file import load_release
 
 LEFT_OUT = ("fixed noise", "own solver", "queries")
 """Nothing is claimed, a condition is open, or answers follow from a function that is not in the file."""
@@ -132,12 +130,7 @@ class TestContract(PlanContract):
         ("constant_only",),
     )
     worked_out = ("theta", "feature_weights", "units.correlations", "units.mixed", "units.less", "units.shares")
-
-    def test_the_plan_is_made_anew_from_the_file(self, case, written):
-        release = load_release(written(case))
-        plan = plan_of(release)
-        assert list(plan.problems(release)) == []
-        assert pickle.loads(pickle.dumps(plan)).public() == plan.public()
+    concludes = False
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(5_000, 1_000.0), (4_000, 300.0), (19_000, 14.0)])

@@ -1,11 +1,9 @@
 """Releases of effects by a second stage keep the contract of plans."""
 
-import pickle
 from typing import ClassVar
 
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_file import MADE
-from torchdpcate.release.file import load_release
 
 KINDS = (
     *(
@@ -28,9 +26,4 @@ class TestContract(PlanContract):
     }
     worked_out = ("noise_scales",)
     untold_charges = ("nuisances", "threshold")
-
-    def test_the_plan_is_made_anew_from_the_file(self, case, written):
-        release = load_release(written(case))
-        plan = plan_of(release)
-        assert list(plan.problems(release)) == []
-        assert pickle.loads(pickle.dumps(plan)).public() == plan.public()
+    concludes = False
