@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.heads.cases import real
 from torchdpcate.causal.score import DRScore, RScore, dr_scores, project_to_floor, score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
@@ -13,11 +14,7 @@ from torchdpcate.fit.nuisances import NuisanceValues
 SCORES = [RScore(), DRScore()]
 
 
-def column(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-RECORD = (column(1.0), column(0.8), NuisanceValues(column(0.3), column(0.2), column(0.6)))
+RECORD = (real(1.0), real(0.8), NuisanceValues(real(0.3), real(0.2), real(0.6)))
 
 
 def test_r_score_of_the_theory_notes_record():
@@ -42,8 +39,8 @@ def test_dr_score_of_the_theory_notes_record():
 
 def test_control_record_by_hand():
     # a = 0, pi = .25, y = 2, mu0 = 1.5, mu1 = 4: R phi = (y - mu0)/(0 - pi) + mu1 - mu0 = -2 + 2.5
-    a, y = column(0.0), column(2.0)
-    values = NuisanceValues(column(0.25), column(1.5), column(4.0))
+    a, y = real(0.0), real(2.0)
+    values = NuisanceValues(real(0.25), real(1.5), real(4.0))
     assert pseudo_outcome(RScore(), a, y, values).item() == pytest.approx(0.5, abs=1e-14)
     # DR phi = 2.5 - (y - mu0) / (1 - pi) = 2.5 - 2/3
     assert pseudo_outcome(DRScore(), a, y, values).item() == pytest.approx(2.5 - 2 / 3, abs=1e-14)
@@ -57,20 +54,20 @@ unit = st.floats(0, 1)
 def test_bounds_hold_on_the_whole_domain(score, overlap, a, y, pi, mu0, mu1):
     domain = Domain([0.0], [1.0], -2.0, 3.0, overlap=overlap)
     pi, y, mu0, mu1 = overlap + (1 - 2 * overlap) * pi, *(5 * v - 2 for v in (y, mu0, mu1))
-    values = NuisanceValues(column(pi), column(mu0), column(mu1))
+    values = NuisanceValues(real(pi), real(mu0), real(mu1))
     bounds = score.bounds(domain)
-    for offset in (0.0, column(mu1 - mu0)):
-        s, w = score.regression(column(a), column(y), values, offset)
+    for offset in (0.0, real(mu1 - mu0)):
+        s, w = score.regression(real(a), real(y), values, offset)
         assert abs(w.item()) <= bounds.weight * (1 + 1e-12)
         assert abs(s.item()) <= bounds.target * (1 + 1e-12)
-    assert score.rho(column(a), column(pi)).item() <= bounds.rho * (1 + 1e-12)
-    assert abs(score.rho_phi(column(a), column(y), values).item()) <= bounds.rho_phi * (1 + 1e-12)
+    assert score.rho(real(a), real(pi)).item() <= bounds.rho * (1 + 1e-12)
+    assert abs(score.rho_phi(real(a), real(y), values).item()) <= bounds.rho_phi * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_bounds_are_attained(score):
     domain = Domain([0.0], [1.0], -2.0, 3.0, overlap=0.1)
-    grid = torch.cartesian_prod(column(0, 1), column(-2, 3), column(0.1, 0.5, 0.9), column(-2, 3), column(-2, 3))
+    grid = torch.cartesian_prod(real(0, 1), real(-2, 3), real(0.1, 0.5, 0.9), real(-2, 3), real(-2, 3))
     a, y, pi, mu0, mu1 = grid.T
     s, w = score.regression(a, y, NuisanceValues(pi, mu0, mu1))
     bounds = score.bounds(domain)
@@ -81,13 +78,13 @@ def test_bounds_are_attained(score):
 @given(st.sampled_from(SCORES), st.sampled_from([0.0, 1.0]), finite, st.floats(0.05, 0.95), finite, finite, finite)
 def test_regression_is_the_weighted_loss(score, a, y, pi, mu0, mu1, g):
     """(s - w f)^2 = rho (phi - offset - f)^2 for f = g - offset, and rho (phi - g) is half its derivative."""
-    values = NuisanceValues(column(pi), column(mu0), column(mu1))
-    offset = column(mu1 - mu0)
-    s, w = score.regression(column(a), column(y), values, offset)
+    values = NuisanceValues(real(pi), real(mu0), real(mu1))
+    offset = real(mu1 - mu0)
+    s, w = score.regression(real(a), real(y), values, offset)
     residual = s - w * (g - offset)
-    rho, phi = score.rho(column(a), values.pi), pseudo_outcome(score, column(a), column(y), values)
+    rho, phi = score.rho(real(a), values.pi), pseudo_outcome(score, real(a), real(y), values)
     torch.testing.assert_close(residual**2, rho * (phi - g) ** 2, rtol=1e-9, atol=1e-10)
-    product = score.rho_phi(column(a), column(y), values) - rho * g
+    product = score.rho_phi(real(a), real(y), values) - rho * g
     torch.testing.assert_close(w * residual, product, rtol=1e-9, atol=1e-10)
 
 

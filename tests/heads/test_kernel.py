@@ -11,6 +11,8 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.kernel_ridge import KernelRidge
 
 from experiments.audit.refit import refit
+from tests.heads.cases import real
+from tests.heads.test_kernel_influence import note_stage
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
@@ -27,22 +29,11 @@ from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_ep
 LOSSES = (ResidualLoss(), ResidualLoss(0.3), ResidualLoss(0.02))
 
 
-def column(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def plain_block(x: torch.Tensor, s: torch.Tensor, w: torch.Tensor, S: float = 1.0) -> SecondStageBlock:
     """Records with covariates in [0, 1] and their (s, w) as given."""
     q = x.shape[1]
     domain = Domain([0.0] * q, [1.0] * q, -1.0, 1.0)
     return SecondStageBlock(x, s, w, lambda x, a, y: (y, 0 * y + 0.9), domain, ScoreBounds(0.9, S, 0.81, S))
-
-
-def note_stage() -> KernelStage:
-    """Test value 8 of the theory note: a bandwidth of .3 is .6 where [0, 1] is scaled to [-1, 1]."""
-    w, phi = column(0.25, 0.16, 0.36, 0.09, 0.49).sqrt(), column(1, -0.5, 0.75, 2, -1)
-    records = plain_block(column(0.1, 0.35, 0.5, 0.8, 0.95)[:, None], w * phi, w)
-    return KernelStage(records, UnitKernel(0.6, records.domain), 0.05)
 
 
 def random_stage(loss: ResidualLoss = SQUARED, n: int = 150, ridge: float = 1e-3, **settings) -> KernelStage:
@@ -64,10 +55,10 @@ def exact_features(kernel: UnitKernel, x: torch.Tensor) -> torch.Tensor:
 
 def test_value_8_of_the_theory_note():
     stage = note_stage()
-    alpha = column(0.5756038622, -0.5803957862, 0.5609720854, 0.7545178770, -1.1785359309)
+    alpha = real(0.5756038622, -0.5803957862, 0.5609720854, 0.7545178770, -1.1785359309)
     torch.testing.assert_close(stage.coefficients, alpha, rtol=0, atol=5e-11)
-    answers = stage.correction(column(0.2, 0.6)[:, None])
-    torch.testing.assert_close(answers, column(0.4228788448, 0.2714852355), rtol=0, atol=5e-11)
+    answers = stage.correction(real(0.2, 0.6)[:, None])
+    torch.testing.assert_close(answers, real(0.4228788448, 0.2714852355), rtol=0, atol=5e-11)
     assert stage.norm == pytest.approx(0.7796653172, abs=5e-11)
     assert stage.gradient_norm <= stage.tolerance
 
@@ -225,11 +216,11 @@ def test_no_replaced_record_moves_the_head_beyond_the_bound(threshold):
     On these finitely many points the Hilbert space is Euclidean, so that ``refit`` gives its distances.
     """
     records, n = block(60), 30
-    corners = torch.cartesian_prod(column(0, 0.5, 1), column(-1, 1))
-    s, w = records.regression(corners, column(1, 0, 1, 0, 1, 0), column(2, 2, -2, -2, 2, -2))
-    extreme = column(records.bounds.target, -records.bounds.target)
+    corners = torch.cartesian_prod(real(0, 0.5, 1), real(-1, 1))
+    s, w = records.regression(corners, real(1, 0, 1, 0, 1, 0), real(2, 2, -2, -2, 2, -2))
+    extreme = real(records.bounds.target, -records.bounds.target)
     x = torch.cat([records.x, corners, records.x[:2]])
-    s, w = torch.cat([records.s, s, extreme]), torch.cat([records.w, w, column(0.9, 0.9)])
+    s, w = torch.cat([records.s, s, extreme]), torch.cat([records.w, w, real(0.9, 0.9)])
     base = dataclasses.replace(records, x=x[:n], s=s[:n], w=w[:n])
     stage = KernelStage(base, UnitKernel(0.5, DOMAIN), 0.02, ResidualLoss(threshold))
     psi = exact_features(stage.kernel, x)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from tests.heads.cases import real
 from torchdpcate.errors import InputError
 from torchdpcate.heads import linear
 from torchdpcate.heads.linear import (
@@ -22,15 +23,11 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
 
-def column(*values: float) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def note_problem(threshold: float) -> LinearProblem:
     """Test value 5 of the theory note."""
-    t = column(0, 0.7, 1.9, 2.6)
+    t = real(0, 0.7, 1.9, 2.6)
     psi = torch.stack([t.cos(), t.sin()], 1)
-    return LinearProblem(psi, column(0.5, -0.8, 0.9, 0.3), column(0.6, -0.4, 0.9, -0.7), 0.05, 0.9, 1.0, threshold)
+    return LinearProblem(psi, real(0.5, -0.8, 0.9, 0.3), real(0.6, -0.4, 0.9, -0.7), 0.05, 0.9, 1.0, threshold)
 
 
 def random_problem(threshold: float = math.inf, n: int = 200, p: int = 7, ridge: float = 0.01) -> LinearProblem:
@@ -47,7 +44,7 @@ def random_problem(threshold: float = math.inf, n: int = 200, p: int = 7, ridge:
 )
 def test_heads_of_the_theory_note(threshold, expected):
     theta = solve(note_problem(threshold)).theta
-    torch.testing.assert_close(theta, column(*expected), rtol=0, atol=5e-11)
+    torch.testing.assert_close(theta, real(*expected), rtol=0, atol=5e-11)
 
 
 @pytest.mark.parametrize("threshold", [0.05, math.inf])
@@ -178,7 +175,7 @@ def test_ridge_worked_out_gives_the_noise_ratio():
 
 
 def problem(ridge=0.1, *threshold):
-    return LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), ridge, 1.0, 1.0, *threshold)
+    return LinearProblem(real(1.0)[:, None], real(1.0), real(1.0), ridge, 1.0, 1.0, *threshold)
 
 
 @pytest.mark.parametrize(

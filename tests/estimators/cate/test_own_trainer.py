@@ -3,10 +3,10 @@
 from functools import partial
 
 import pytest
-import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint, ModelSummary
 
+from tests.estimators.test_own_code import records
 from torchdpcate import Domain, LinearSecondStage, NuisanceConfig, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
 from torchdpcate.fit.trainer import default_trainer
@@ -16,13 +16,6 @@ from torchdpcate.verify.file import verify_release
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
 BUDGET = PrivacyBudget(6.0, 1e-5)
 NETWORKS = NuisanceConfig(width=4, batch_size=50, epochs=3)
-
-
-def records(n=600):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(n, 2, generator=generator).double()
-    a = torch.arange(n).double() % 2
-    return x, a, (2 * a - 1) * (2 * x[:, 0] - 1)
 
 
 class LeastLoss(Callback):
