@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, permutations
@@ -367,11 +368,9 @@ class PolicyLibrary:
             raise InputError(f"policy file {path}: {error}") from None
 
     def _refuse_twice(self) -> None:
-        seen: set[str] = set()
-        for name in self.names:
-            if name in seen:
-                raise InputError(f"policies: the name {name!r} is there twice; give each policy its own by names")
-            seen.add(name)
+        twice = next((name for name, count in Counter(self.names).items() if count > 1), None)
+        if twice is not None:
+            raise InputError(f"policies: the name {twice!r} is there twice; give each policy its own by names")
         known: dict[Any, str] = {}
         keys = ((family.kind, key) for family in self.families for key in family.keys())  # noqa: SIM118 - not a dict
         for key, name in zip(keys, self.names, strict=True):

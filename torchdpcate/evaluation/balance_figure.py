@@ -62,8 +62,11 @@ def balance_figure(
     if table is not None:
         _draw_expected(axes, table, shown)
     for column, (colour, marker, place) in _POINTS.items():
-        for source, secret in ((table, False), (nonprivate, True)):
-            _draw_points(axes, source, column, shown, rows + place, color=colour, marker=marker, secret=secret)
+        for source, size, fill, secret in ((table, 4, colour, ""), (nonprivate, 6, "none", ", without noise")):
+            values, style = getattr(source, column, None), {"color": colour, "mfc": fill, "ms": size, "lw": 1.2}
+            if values is not None:
+                own = np.asarray(values)[shown]
+                axes.errorbar(own, rows + place, fmt=marker, label=f"{column} weighting{secret}", **style)
     row_names(axes, rows, [every[i] for i in shown])
     axes.locator_params(axis="x", nbins=6)
     axes.set_ylim(len(shown) - 0.5, -0.5)
@@ -89,33 +92,6 @@ def _draw_expected(axes: "Axes", table: "BalanceTable", shown: list[int]) -> Non
         low, high = (table.expected[i] + side * _TWO_SIDED * deviation[i] for side in (-1, 1))
         label = "expected after weighting, from public facts" if place == 0 else None
         axes.fill_betweenx([place - 0.4, place + 0.4], low, high, color="C0", alpha=0.15, lw=0, label=label)
-
-
-def _draw_points(
-    axes: "Axes",
-    table: "BalanceTable | None",
-    column: str,
-    shown: list[int],
-    places: np.ndarray,
-    *,
-    color: str,
-    marker: str,
-    secret: bool,
-) -> None:
-    """Draw one column; hollow where it is without noise."""
-    values = None if table is None else getattr(table, column)
-    if values is None:
-        return
-    axes.errorbar(
-        np.asarray(values)[shown],
-        places,
-        fmt=marker,
-        ms=6 if secret else 4,
-        color=color,
-        mfc="none" if secret else color,
-        lw=1.2,
-        label=f"{column} weighting{', without noise' if secret else ''}",
-    )
 
 
 _MOST_LINES = 60

@@ -80,7 +80,8 @@ def budget_figure(errors: "pd.DataFrame", quantity: str = "pehe", label: str = "
     """
     panels = errors.groupby("panel", sort=False) if "panel" in errors else [("", errors)]
     names = list(dict.fromkeys(name for name in errors["line"] if name not in _LEVELS))
-    columns, rows = _shape(len(panels), 2)
+    columns = min(len(panels), 2)
+    rows = math.ceil(len(panels) / columns)
     figure, axes = new_grid(rows, columns, (1.6 + 4.6 * columns, 3.6 * rows))
     for panel, (title, chosen) in zip(axes, panels, strict=False):
         _errors_panel(panel, chosen, names, quantity)
@@ -123,12 +124,6 @@ def line_style(i: int) -> dict[str, Any]:
     """Return colour, marker and line of the i-th method."""
     k = len(_COLOURS)
     return {"color": _COLOURS[i % k], "marker": _MARKERS[i % k], "ls": _LINES[i // k % len(_LINES)]}
-
-
-def _shape(panels: int, most: int) -> tuple[int, int]:
-    """Return the columns and rows for so many panels."""
-    columns = min(panels, most)
-    return columns, math.ceil(panels / columns)
 
 
 def _legend(figure: "Figure", panels: Sequence["Axes"], title: str) -> None:

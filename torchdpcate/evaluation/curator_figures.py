@@ -142,6 +142,7 @@ def plan_figure(
         3
     """
     from matplotlib import colormaps
+    from matplotlib.ticker import LogLocator
 
     figure, panels = new_grid(1, 1 if seen is None else 2, (6.0 if seen is None else 11.0, 3.8))
     axes = panels[0]
@@ -157,9 +158,11 @@ def plan_figure(
     _level(axes, outcome_range, "range of the outcome", "C3", "--")
     if precision is not None:
         _level(axes, precision, "wanted precision", "C2", ":")
-    _logarithmic(axes, subs_of_x=(1.0,))
-    axes.set_xlabel("number of records")
-    axes.set_ylabel("expected noise (outcome units)")
+    axes.set(xscale="log", yscale="log", xlabel="number of records", ylabel="expected noise (outcome units)")
+    for axis, subs in ((axes.xaxis, (1.0,)), (axes.yaxis, _SUBS)):
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter("{x:,.10g}")  # as people write numbers
+        axis.set_minor_formatter("")
     axes.set_title("\n".join(filter(None, [title, f"noise of {of}"])), fontsize=9)
     axes.legend(fontsize=8, frameon=False)
     return figure
@@ -173,17 +176,6 @@ def _level(axes: "Axes", at: float, what: str, color: str, style: str) -> None:
     axes.axhline(at, color=color, lw=1.2, ls=style)
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     axes.annotate(what, (0.01, at), xytext=(0, 3), fontsize=7.5, color=color, **place)
-
-
-def _logarithmic(axes: "Axes", subs_of_x: tuple[float, ...] = _SUBS) -> None:
-    """Make both axes logarithmic, with numbers as people write them."""
-    from matplotlib.ticker import LogLocator
-
-    axes.set(xscale="log", yscale="log")
-    for axis, subs in ((axes.xaxis, subs_of_x), (axes.yaxis, _SUBS)):
-        axis.set_major_locator(LogLocator(subs=subs))
-        axis.set_major_formatter("{x:,.10g}")
-        axis.set_minor_formatter("")
 
 
 ESTIMATED = f"{NOT_FOR_PUBLICATION}: estimated on the records"

@@ -68,11 +68,7 @@ class EffectPanel:
             axes.vlines(grid, band[:, 0], band[:, 1], color="C0", alpha=0.5, lw=2, label=label)
         elif band is not None:
             axes.fill_between(grid, band[:, 0], band[:, 1], color="C0", alpha=0.15, lw=0, label=label)
-        if points:
-            level_ticks(axes, grid, self.levels)
-            axes.set_xlim(grid[0] - 0.5, grid[-1] + 0.5)
-        else:
-            axes.locator_params(axis="x", nbins=_TICKS)
+        _along(axes, grid, self.levels, self.covariate)
         if self.common is not None:
             few = FEW
             for low, high in ((grid[0], self.common[0]), (self.common[1], grid[-1])):
@@ -80,9 +76,18 @@ class EffectPanel:
                     axes.axvspan(low, high, color="0.9", lw=0, zorder=-1, label=few)
                     few = "_"
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-        axes.set_xlabel("\n".join(textwrap.wrap(self.covariate, _NARROW)))
         if self.title:
-            axes.set_title("\n".join(textwrap.wrap(self.title, _NARROW)), fontsize=8)
+            axes.set_title(textwrap.fill(self.title, _NARROW), fontsize=8)
+
+
+def _along(axes: "Axes", grid: np.ndarray, levels: Sequence[str], covariate: str) -> None:
+    """Write on the axis of a covariate its levels, or some of its numbers, and its name."""
+    if levels:
+        level_ticks(axes, grid, levels)
+        axes.set_xlim(grid[0] - 0.5, grid[-1] + 0.5)
+    else:
+        axes.locator_params(axis="x", nbins=_TICKS)
+    axes.set_xlabel(textwrap.fill(covariate, _NARROW))
 
 
 def effect_panels(
@@ -110,9 +115,9 @@ def effect_panels(
     figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.2), sharey=True)
     for panel, own in zip(panels, axes, strict=True):
         panel.draw(own, f"{level:.0%} {holds}")
-    axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)))
+    axes[0].set_ylabel(textwrap.fill(label, _AXIS))
     wide = _LETTERS * max(1, len(panels) // 2)
-    rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
+    rests = textwrap.fill(f"intervals hold it if {assumptions}", wide) if assumptions else ""
     found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
     if len(panels) == 1:
@@ -323,14 +328,10 @@ class DecisionPanel:
                 axes.bar(self.grid, self.shares[:, k], 0.7, low, color=colour, lw=0, label=entry(name))
             else:
                 axes.fill_between(self.grid, low, tops[:, k], color=colour, lw=0, label=entry(name))
-        if self.levels:
-            level_ticks(axes, self.grid, self.levels)
-            axes.set_xlim(self.grid[0] - 0.5, self.grid[-1] + 0.5)
-        else:
+        if not self.levels:
             axes.set_xlim(self.grid[0], self.grid[-1])
-            axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(0, 1)
-        axes.set_xlabel("\n".join(textwrap.wrap(self.covariate, _NARROW)))
+        _along(axes, self.grid, self.levels, self.covariate)
 
 
 def decision_figure(
@@ -398,7 +399,7 @@ def effect_picture(panel: EffectPanel, label: str) -> bytes:
 
     def draw(axes: "Axes") -> None:
         panel.draw(axes, "_")
-        axes.set_ylabel("\n".join(textwrap.wrap(label, _AXIS)))
+        axes.set_ylabel(textwrap.fill(label, _AXIS))
 
     return _picture(draw)
 

@@ -89,18 +89,19 @@ class FigurePoints:
 
     def place(self, release: EffectRelease | None) -> str:
         """Return where the other covariates are, in words; empty where there are none."""
-        names, others = set(range(len(self.schema.domain.names))), {*self._varied[1]}
-        if names <= {*self._fixed, *others}:
-            return PROFILE if self._fixed else ""
-        found = (
-            POPULATION
-            if release is not None and release.reference is not None
-            else SPREAD
-            if self.spread
-            else MID_RANGE
-        )
-        found = found if self.reference is None else GIVEN
-        return f"{PROFILE}, or {found}" if self._fixed else found
+        return ", or ".join(filter(None, [PROFILE if self._fixed else "", self._others(release)[0]]))
+
+    def _others(self, release: EffectRelease | None) -> tuple[str, Tensor]:
+        """Return where covariates are that neither vary nor are fixed, in words, and rows of them."""
+        domain = self.schema.domain
+        middle = domain.from_unit(torch.full((1, domain.dimension), 0.5, dtype=torch.float64))
+        if {*self._fixed, *self._varied[1]}.issuperset(range(domain.dimension)):
+            return "", middle
+        if self.reference is not None:
+            return GIVEN, self.reference.clone()
+        if release is not None and release.reference is not None:
+            return POPULATION, release.reference.clone()
+        return (SPREAD, self.schema.grid(_ROWS)) if self.spread else (MID_RANGE, middle)
 
     def points(self, release: EffectRelease | None) -> Tensor:
         """Return the points, [m rows, q]: for each of the m values of the covariate the same rows of the others.
@@ -108,16 +109,7 @@ class FigurePoints:
         Args:
             release: Whose effect is drawn; None if there is none yet.
         """
-        domain, grid, columns = self.schema.domain, self.grid, self.columns
-        others = domain.from_unit(torch.full((1, domain.dimension), 0.5, dtype=torch.float64))
-        if self.place(release) in (PROFILE, ""):
-            pass
-        elif self.reference is not None:
-            others = self.reference.clone()
-        elif release is not None and release.reference is not None:
-            others = release.reference.clone()
-        elif self.spread:
-            others = self.schema.grid(_ROWS)
+        grid, columns, (_, others) = self.grid, self.columns, self._others(release)
         for column, value in self._fixed.items():
             others[:, column] = value
         x = others.repeat(len(grid), 1)

@@ -107,13 +107,8 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _learn(self, records: CausalData) -> None:
         """Fit the weights, paying for them where they cost something, and set up the weighted ERM."""
-        domain, scheme, session, budget, outcome = (
-            self.schema_.domain,
-            self.scheme(),
-            self._session,
-            self.budget,
-            self._outcome,
-        )
+        domain, session, outcome = self.schema_.domain, self._session, self._outcome
+        scheme, budget = self.scheme(), self.budget
         weighing = session.charging([RECORDS], Charge(Purpose.WEIGHTS, scheme.name))
         self.weights_ = scheme.fit(records, domain, budget=self._first_budget(), session=weighing)
         self.outcome_ = outcome.settle(

@@ -98,8 +98,8 @@ def _composed(budget: PrivacyBudget) -> Game:
     def curve(factor: float, epsilons: np.ndarray) -> np.ndarray:
         return curve_beside(factor * mu, factor * mechanism.epsilon, epsilons, _NODES)
 
-    event, evidence = (
-        ApproximateEvent(budget.epsilon, budget.delta),
-        lambda seen: of_steps(seen[:, :1]) + of_choice(seen[:, 1:]),
-    )
+    def evidence(seen: Tensor) -> Tensor:
+        return of_steps(seen[:, :1]) + of_choice(seen[:, 1:])
+
+    event = ApproximateEvent(budget.epsilon, budget.delta)
     return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000, curve=curve)
