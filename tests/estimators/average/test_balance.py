@@ -43,14 +43,6 @@ def test_weighted_differences_by_hand_and_of_a_covariate_that_does_not_vary():
     assert found.after == pytest.approx([(1 - (4 - 2) / 6) / (3**0.5 / 2), 0.0])
 
 
-@pytest.mark.parametrize("learner", [AverageEffect, RLearner])
-def test_learners_tell_the_curator(learner):
-    fitted = learner(DOMAIN, PrivacyBudget(8.0, 1e-5), noise=NoiseSource.fixed(0)).fit(*arrays(3_000, 8))
-    found = fitted.nonprivate_balance()
-    assert list(found.frame().columns) == ["before", "after"]
-    assert max(map(abs, found.after)) < max(map(abs, found.before))
-
-
 def wards(a: torch.Tensor, ward: torch.Tensor, **design: object):
     """Records with a number and a ward among four, and their schema."""
     facts = {
@@ -137,10 +129,12 @@ def test_levels_of_one_record_each_say_nothing():
 
 
 @pytest.mark.parametrize("learner", [AverageEffect, RLearner])
-def test_learners_tell_the_curator_whether_arms_can_be_compared(learner):
+def test_learners_tell_the_curator_of_balance_and_whether_arms_can_be_compared(learner):
     x, a, y = arrays(3_000, 8)
-    found = learner(DOMAIN, PrivacyBudget(8.0, 1e-5), noise=NoiseSource.fixed(0)).fit(x, a, y)
-    own = found.nonprivate_comparability()
+    fitted = learner(DOMAIN, PrivacyBudget(8.0, 1e-5), noise=NoiseSource.fixed(0)).fit(x, a, y)
+    found, own = fitted.nonprivate_balance(), fitted.nonprivate_comparability()
+    assert list(found.frame().columns) == ["before", "after"]
+    assert max(map(abs, found.after)) < max(map(abs, found.before))
     assert own.overlap == DOMAIN.overlap
     assert own.treated.tolist() == a.tolist()
     assert own.propensity[own.treated > 0].mean() > own.propensity[own.treated < 1].mean()
