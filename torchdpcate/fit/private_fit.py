@@ -355,7 +355,9 @@ class PrivateFit:
         else:
             entry = positive("largest_entry", self.largest_entry) if kind == "box" else 1.0
             event, scale = PureEvent(budget.epsilon), self.shift * entry / (epsilon - spent)
-        move = grid_move(size, scale) + _float_move(kind, size, scale)
+        move = grid_move(size, scale)
+        if kind != "gaussian":  # a Gaussian draw is discrete: float64 does not move it
+            move += math.sqrt(size) * _FLOAT * (size + 1) * scale
         stop = self.stop + move / 10 if self.tolerance is None else self.stop
         moved, share = 2 * (stop + move) / self.ridge, SOLVER_SHARE
         solver: AdditiveMechanism = KNormMechanism(budget.epsilon * share, moved)
@@ -396,11 +398,6 @@ class PrivateFit:
 def grid_move(size: int, scale: float) -> float:
     """How far rounding to its public grid moves noise of ``size`` numbers: half a step each, together sqrt(p) g/2."""
     return math.sqrt(size) * NoiseSource.tilt_grid(scale) / 2
-
-
-def _float_move(kind: str, size: int, scale: float) -> float:
-    """How far float64 may move a draw besides: not at all where it is discrete."""
-    return 0.0 if kind == "gaussian" else math.sqrt(size) * _FLOAT * (size + 1) * scale
 
 
 def _delta(budget: PrivacyBudget) -> float:

@@ -18,7 +18,7 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome
 from torchdpcate.estimators.rules.weighted_erm import LOSS, RuleMechanism, stated_mechanism
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.losses import LossBounds
-from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit
 from torchdpcate.fit.weights import WEIGHTS
 from torchdpcate.laws import CLOSE, PerturbedObjective
 from torchdpcate.plan import Plan, Query, requested_budget
@@ -127,7 +127,9 @@ class RulePlan(Plan[RuleRelease]):
         spent = requested_budget(block, public["rule_epsilon"], public.get("rule_delta", 0.0))
         mechanism = stated_mechanism(privacy.mechanism)
         assert mechanism is not None
-        bounds, weights = _restated_weights(public, n, domain)
+        # by the learner's class or, of a user's, what it states
+        learner = RULE_LEARNERS.class_names().get(public["learner"], "owl")
+        bounds, weights = RULE_LEARNERS[learner].restated_bounds(public, n, domain)
         parts = _parts(public) | weights
         facts = LossBounds.of(LOSS), bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
         fit = PrivateFit(*facts, n=n)
@@ -176,12 +178,6 @@ class RulePlan(Plan[RuleRelease]):
 def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:
     """Return this share of a budget."""
     return PrivacyBudget(budget.epsilon * share, budget.delta * share)
-
-
-def _restated_weights(public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
-    """Return the bounds and the constants of stated weights, by the learner's class or, of a user's, what it states."""
-    learner = RULE_LEARNERS.class_names().get(public["learner"], "owl")
-    return RULE_LEARNERS[learner].restated_bounds(public, n, domain)  # type: ignore[no-any-return]
 
 
 def _parts(public: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,12 +178,11 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         else:  # nothing but the outcomes is looked at
             y = rows.each(lambda batch: batch.y)
             fitted = CausalData(y[:, None][:, :0], y, y)
-        self.guaranteed_ = nuisances.fit(fitted, self._facts(records.n), session=session)
-        known = self._facts(records.n).known
-        if known is not None:
-            models = self.guaranteed_.nuisances
-            self.guaranteed_ = replace(self.guaranteed_, nuisances=WithKnown(models, known))
-        self.utilities_ = self._score(rows)
+        facts = self._facts(records.n)
+        self.guaranteed_ = found = nuisances.fit(fitted, facts, session=session)
+        if facts.known is not None:
+            self.guaranteed_ = replace(found, nuisances=WithKnown(found.nuisances, facts.known))
+        self.utilities_ = rows.total(partial(self._batch_score, rows.n))
         self.baseline_ = self.schema_.domain.outcome_middle
         self._own = user_code("nuisances", nuisances)
         epsilon = None if self.budget is None else self._left().epsilon
@@ -281,12 +280,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         source = "composed_rules_and_selection section 2" if self.composed_ is not None else "policy_learning section 6"
         return Guarantee(level, self.budget, conditions, source=source)
 
-    def _score(self, rows: Rows) -> Tensor:
-        """Return U of every policy, of scores that are rounded to the grid of their sums."""
-        return rows.total(partial(self._batch_score, rows.n))
-
     def _batch_score(self, n: int, records: CausalData) -> Tensor:
-        """Return the same of a batch of n records."""
+        """Return U of every policy for a batch of n records, of scores that are rounded to the grid of their sums."""
         assert self.guaranteed_ is not None
         nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
@@ -406,11 +401,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     def _regime(self) -> str:
         """Return what the scores are, and why, in words."""
         source = self.nuisances()
-        requested = self.nuisance_guarantee not in (None, AutoScores.guarantee) or self.nuisance not in (
-            None,
-            AutoScores(),
-        )
-        return f"scores: {source.guarantee}, " + ("as requested" if requested else REASONS[source.guarantee])
+        automatic = self.nuisance_guarantee in (None, AutoScores.guarantee) and self.nuisance in (None, AutoScores())
+        return f"scores: {source.guarantee}, " + (REASONS[source.guarantee] if automatic else "as requested")
 
     def _facts(self, n: int) -> SelectionFacts:
         return SelectionFacts(self._domain(), self._actions(), self._domain().overlap, n)

@@ -157,9 +157,8 @@ class CentredNuisances(ScoreNuisances):
         if facts.known is None:
             raise InputError("its domain knows no propensity")
         least = facts.known.of_arms.min().item()
-        return {name: stated[name] for name in ("requested_epsilon", "centre", "clip")}, centred_range(
-            stated["clip"], least
-        )
+        found = {name: stated[name] for name in ("requested_epsilon", "centre", "clip")}
+        return found, centred_range(stated["clip"], least)
 
     @classmethod
     def costs(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> Mapping[Charge, Event]:
