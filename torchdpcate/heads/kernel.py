@@ -21,7 +21,7 @@ from torchdpcate.heads.kernel_system import (
     ResidualLoss,
     minimise,
 )
-from torchdpcate.heads.linear import huber_sensitivity, squared_sensitivity
+from torchdpcate.heads.linear import check_ridge, exact_sensitivity
 from torchdpcate.heads.recipes import RidgeSecondStage
 from torchdpcate.heads.stage import RKHSStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -60,10 +60,7 @@ class KernelStage(RKHSStage):
 
     def __post_init__(self) -> None:
         """Refuse a ridge or a threshold under which the head has no bounded sensitivity."""
-        if not (self.ridge > 0 and math.isfinite(self.ridge)):
-            raise InputError(f"second_stage.ridge = {self.ridge}: the certificate needs a positive ridge")
-        if not self.loss.threshold > 0:
-            raise InputError(f"second_stage.threshold = {self.loss.threshold}: give a positive threshold")
+        check_ridge(self.ridge, self.loss.threshold)
 
     @property
     def n(self) -> int:
@@ -146,12 +143,7 @@ class KernelStage(RKHSStage):
         A fit whose gradient norm is at most tol lies within tol / (2 ridge) of the minimiser, on either data set.
         Source: theory note ``dp_cate``, section 3.3, with kappa = 1.
         """
-        n, bound, tau = self.n, self.weight_bound, self.loss.threshold
-        exact = (
-            squared_sensitivity(bound, self.target_bound, self.ridge, n)
-            if math.isinf(tau)
-            else huber_sensitivity(bound, tau, self.ridge, n)
-        )
+        exact = exact_sensitivity(self.weight_bound, self.target_bound, self.ridge, self.n, self.loss.threshold)
         return self.unit * (exact + self.tolerance / self.ridge)
 
     def covariance(self, x: Tensor, y: Tensor) -> Tensor:

@@ -63,12 +63,7 @@ class LinearProblem:
 
     def __post_init__(self) -> None:
         """Refuse a ridge or a threshold under which the head has no bounded sensitivity."""
-        if not (self.ridge > 0 and math.isfinite(self.ridge)):
-            raise InputError(
-                f"second_stage.ridge = {self.ridge}: the sensitivity is bounded only with a positive ridge"
-            )
-        if not self.threshold > 0:
-            raise InputError(f"second_stage.threshold = {self.threshold}: give a positive Huber threshold")
+        check_ridge(self.ridge, self.threshold)
 
     @property
     def n(self) -> int:
@@ -132,6 +127,14 @@ class LinearProblem:
         return (self.psi.T * weights[:, None]) @ self.psi
 
 
+def check_ridge(ridge: float, threshold: float) -> None:
+    """Refuse a ridge or a Huber threshold under which a head has no bounded sensitivity."""
+    if not (ridge > 0 and math.isfinite(ridge)):
+        raise InputError(f"second_stage.ridge = {ridge}: the sensitivity is bounded only with a positive ridge")
+    if not threshold > 0:
+        raise InputError(f"second_stage.threshold = {threshold}: give a positive Huber threshold")
+
+
 def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:
     r"""Return the replace-one sensitivity of the Huber head, 2 B tau / (ridge n), in coefficient units.
 
@@ -163,18 +166,21 @@ def squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, 
     return 2 * weight_bound * target_bound / (ridge * n) * math.sqrt(1 - cos**2) * (1 + beta / 2 * cos)
 
 
+def exact_sensitivity(weight_bound: float, target_bound: float, ridge: float, n: int, threshold: float) -> float:
+    """Return how far one replaced record moves the exact minimiser; an infinite threshold is the squared loss."""
+    if math.isinf(threshold):
+        return squared_sensitivity(weight_bound, target_bound, ridge, n)
+    return huber_sensitivity(weight_bound, threshold, ridge, n)
+
+
 def sensitivity(problem: LinearProblem) -> float:
     """Return how far one replaced record moves the returned fit, its inexactness included.
 
-    The exact minimiser moves by ``huber_sensitivity`` or ``squared_sensitivity``; a fit whose gradient
-    norm is at most tol lies within tol / (2 ridge) of it on either data set.
+    The exact minimiser moves by ``exact_sensitivity``; a fit whose gradient norm is at most tol lies within
+    tol / (2 ridge) of it on either data set.
     """
-    exact = (
-        squared_sensitivity(problem.weight_bound, problem.target_bound, problem.ridge, problem.n)
-        if problem.squared
-        else huber_sensitivity(problem.weight_bound, problem.threshold, problem.ridge, problem.n)
-    )
-    return exact + problem.tolerance / problem.ridge
+    bounds = problem.weight_bound, problem.target_bound, problem.ridge, problem.n, problem.threshold
+    return exact_sensitivity(*bounds) + problem.tolerance / problem.ridge
 
 
 def solve(problem: LinearProblem) -> Minimiser:
