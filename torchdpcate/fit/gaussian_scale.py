@@ -11,7 +11,7 @@ import scipy
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.accounting import gaussian_curve
 from torchdpcate.privacy.budget import integer, positive, probability
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_log_delta
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, bracket, gaussian_log_delta
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 
@@ -168,12 +168,8 @@ def _unit_sigma(left: float, delta: float, k: int) -> float:
     def excess(log_sigma: float) -> float:
         return max(_log_delta(math.exp(-log_sigma), left, k), -1e300) - target
 
-    lower = upper = math.log((math.sqrt(k) + math.sqrt(2 * math.log(1.25 / delta))) / left + 1e-3)
-    while excess(upper) > 0:
-        upper += 1.0
-    while excess(lower) <= 0:
-        lower -= 1.0
-    return _safe_root(excess, lower, upper, f"epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
+    ends = bracket(excess, math.log((math.sqrt(k) + math.sqrt(2 * math.log(1.25 / delta))) / left + 1e-3), 1.0)
+    return _safe_root(excess, *ends, f"epsilon - J = {left:g}, delta = {delta:g}, dimension {k}")
 
 
 def _safe_root(excess: Callable[[float], float], low: float, high: float, of: str) -> float:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import scipy
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive, probability, some_delta
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon, gaussian_log_delta
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, bracket, gaussian_epsilon, gaussian_log_delta
 from torchdpcate.privacy.events import ApproximateEvent, BoundedRangeEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
 EventCount = tuple[Event, int]
@@ -87,10 +87,7 @@ def privacy_curve(charges: Sequence[EventCount], epsilons: Any, coarse: float = 
         total = _total_loss(merged, coarse)
         return np.clip(np.asarray(total.get_delta_for_epsilon(epsilons)) + _lost(total), 0.0, 1.0)
     if isinstance(event, GaussianEvent):
-        half, tail = 0.5 / event.noise_multiplier, epsilons * event.noise_multiplier
-        return np.clip(
-            scipy.special.ndtr(half - tail) - np.exp(epsilons + scipy.special.log_ndtr(-half - tail)), 0.0, 1.0
-        )
+        return gaussian_curve(1 / event.noise_multiplier, epsilons)
     if isinstance(event, BoundedRangeEvent):
         return logistic_curve(event.epsilon, epsilons)
     assert isinstance(event, PureEvent | ApproximateEvent)
@@ -202,23 +199,12 @@ def _dp_sgd_noise_multiplier(
     shift = 1 / analytic_gaussian_sigma(epsilon, delta)
     start = -0.5 * math.log(math.asinh((shift / (2 * rate)) ** 2 / steps))
     coarse = partial(excess, coarse=4.0)
-    near = scipy.optimize.brentq(coarse, *_bracket(coarse, start, 0.02), xtol=1e-4)
-    lower, upper = _bracket(excess, near, 5e-4)
+    near = scipy.optimize.brentq(coarse, *bracket(coarse, start, 0.02), xtol=1e-4)
+    lower, upper = bracket(excess, near, 5e-4)
     while upper - lower > 6e-4:
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if excess(middle) > 0 else (lower, middle)
     return math.exp(upper)
-
-
-def _bracket(excess: Callable[[float], float], start: float, step: float) -> tuple[float, float]:
-    """Two points with excess above 0 and not above 0, out from ``start`` by growing steps."""
-    here, above = start, excess(start) > 0
-    while abs(here) < 300:
-        there = here + step if above else here - step
-        if (excess(there) > 0) != above:
-            return min(here, there), max(here, there)
-        here, step = there, 2 * step
-    raise InputError("no noise multiplier meets this epsilon and delta: give larger ones (delta above 1e-11)")
 
 
 def _merge(charges: Iterable[EventCount]) -> tuple[EventCount, ...]:

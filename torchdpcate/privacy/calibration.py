@@ -1,6 +1,7 @@
 """From a budget to the scale of the noise: closed forms, analytic Gaussian noise, and that of a smooth sensitivity."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -170,6 +171,17 @@ def gaussian_log_delta(sigma: float, epsilon: float) -> float:
     return plus + math.log(-math.expm1(gap)) if gap < 0 else -math.inf
 
 
+def bracket(excess: Callable[[float], float], start: float, step: float) -> tuple[float, float]:
+    """Return two points with excess above 0 and not above 0, out from ``start`` by growing steps."""
+    here, above = start, excess(start) > 0
+    while abs(here) < 300:
+        there = here + step if above else here - step
+        if (excess(there) > 0) != above:
+            return min(here, there), max(here, there)
+        here, step = there, 2 * step
+    raise InputError("no noise multiplier meets this epsilon and delta: give larger ones (delta above 1e-11)")
+
+
 @lru_cache(maxsize=1024)
 def _unit_sigma(epsilon: float, delta: float) -> float:
     if epsilon < _LEAST_EPSILON:
@@ -180,12 +192,8 @@ def _unit_sigma(epsilon: float, delta: float) -> float:
     def excess(log_sigma: float) -> float:
         return max(gaussian_log_delta(math.exp(log_sigma), epsilon), -1e300) - target
 
-    lower = upper = math.log(math.sqrt(2 * math.log(1.25 / delta)) / epsilon + 1e-3)
-    while excess(upper) > 0:
-        upper += 1.0
-    while excess(lower) <= 0:
-        lower -= 1.0
-    sigma = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15)))
+    ends = bracket(excess, math.log(math.sqrt(2 * math.log(1.25 / delta)) / epsilon + 1e-3), 1.0)
+    sigma = math.exp(float(scipy.optimize.brentq(excess, *ends, xtol=1e-15, rtol=1e-15)))
     # the inverse must agree in floating point, or a ledger would refuse what this calibrates
     for margin in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
         close = [sigma * (1 + margin + k * 4e-15) for k in (-1, 0, 1)]

@@ -1,6 +1,6 @@
 """What was done to the records, as an accountant sees it; replace-one adjacency throughout."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 from torchdpcate.errors import InputError
@@ -12,6 +12,11 @@ class Event:
     """One use of the records; a leaf holds the numbers that its privacy cost depends on."""
 
     kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not positive."""
+        for field in fields(self):
+            object.__setattr__(self, field.name, positive(field.name, getattr(self, field.name)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary: ``kind`` and the fields."""
@@ -38,11 +43,9 @@ class DPSGDEvent(Event):
     kind: ClassVar[str] = "dp_sgd"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
-        rate = positive("sampling_rate", self.sampling_rate)
-        if rate > 1:
-            raise InputError(f"sampling_rate = {rate:g}: give a number in (0, 1]")
-        object.__setattr__(self, "sampling_rate", rate)
+        super().__post_init__()
+        if self.sampling_rate > 1:
+            raise InputError(f"sampling_rate = {self.sampling_rate:g}: give a number in (0, 1]")
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,6 @@ class GaussianEvent(Event):
     noise_multiplier: float
     kind: ClassVar[str] = "gaussian"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
-
 
 @dataclass(frozen=True)
 class PureEvent(Event):
@@ -76,9 +76,6 @@ class PureEvent(Event):
 
     epsilon: float
     kind: ClassVar[str] = "pure"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
 
 
 @dataclass(frozen=True)
