@@ -315,8 +315,8 @@ class Terms:
 
     def result(self, case: WorstCase, **found: Any) -> AuditResult:
         """Return what was found of a case."""
-        said = {"mechanism": case.name, "attack": case.attack, "pair": case.pair, "attacks": case.attacks}
-        return AuditResult(nominal=self.budget.epsilon, **said, **found)
+        nominal = self.budget.epsilon
+        return AuditResult(case.name, case.attack, case.pair, nominal=nominal, attacks=case.attacks, **found)
 
 
 @singledispatch

@@ -63,7 +63,8 @@ def balance_figure(
         _draw_expected(axes, table, shown)
     for column, (colour, marker, place) in _POINTS.items():
         for source, size, fill, secret in ((table, 4, colour, ""), (nonprivate, 6, "none", ", without noise")):
-            values, style = getattr(source, column, None), {"color": colour, "mfc": fill, "ms": size, "lw": 1.2}
+            values = getattr(source, column, None)
+            style: dict[str, Any] = {"color": colour, "mfc": fill, "ms": size, "lw": 1.2}
             if values is not None:
                 own = np.asarray(values)[shown]
                 axes.errorbar(own, rows + place, fmt=marker, label=f"{column} weighting{secret}", **style)

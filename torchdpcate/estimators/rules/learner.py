@@ -140,7 +140,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         outcome.public(domain)
         if outcome.budget_fraction == 0:
             try_outcome(outcome, domain)
-        mechanism, _ = self._any_noise(), self._features(domain)
+        mechanism, _ = self._mechanism(), self._features(domain)
         if self.budget is None:
             return
         bounds = self.bounds(scheme.bounds(n, domain))
@@ -275,7 +275,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What the rule's guarantee rests on beside its proof: outcome maps and features of the user's."""
-        mechanism = user_code("mechanism", self._any_noise())
+        mechanism = user_code("mechanism", self._mechanism())
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
         outcome = () if of_library(self._outcome) else (own,)
         scheme = self.scheme()
@@ -294,25 +294,18 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         """
         return WEIGHTS[public["weights"]].restated(public, n, domain)  # type: ignore[no-any-return]
 
-    def _any_noise(self) -> RuleMechanism:
-        """Return the mechanism with any kind of noise."""
-        kind = RULE_MECHANISMS.find(self.mechanism)
-        mechanism: RuleMechanism = kind(kind.kinds[0])
-        return mechanism
-
     @property
     def _outcome(self) -> Outcome:
         """The outcome's map, before its constants are known."""
         made: Outcome = OUTCOMES.make(self.outcome, Outcome)
         return made
 
-    def _mechanism(self, fit: PrivateFit) -> RuleMechanism:
-        """Return the mechanism with the kind of noise of least length."""
-        if self.budget is None:
-            return self._any_noise()
-        kind = RULE_MECHANISMS.find(self.mechanism)
-        mechanism: RuleMechanism = kind.least_noisy(fit, self._rule_budget(self.budget))
-        return mechanism
+    def _mechanism(self, fit: PrivateFit | None = None) -> RuleMechanism:
+        """Return the mechanism with the kind of noise of least length for a fit; without one with any kind."""
+        kind: type[RuleMechanism] = RULE_MECHANISMS.find(self.mechanism)
+        if fit is None or self.budget is None:
+            return kind(kind.kinds[0])
+        return kind.least_noisy(fit, self._rule_budget(self.budget))
 
     def _ridge(self, n: int, bounds: WeightBounds) -> float:
         if self.ridge is not None:
