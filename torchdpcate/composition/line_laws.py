@@ -483,13 +483,15 @@ class _Law(NamedTuple):
         rows |= dict(self._rule())
         estimates, variances, shares = zip(*rows.values(), strict=True)
         clipped = float(self.found["tails"][[1, 3]].sum()) / self.plan.mass
+        lacks, noise = self.lacks(None, [0])
+        lacking = (float(lacks.sum()) - _SIDE * math.sqrt(2) * noise) / self.plan.mass
         return Averages(
             tuple(rows),
             torch.tensor(estimates, dtype=torch.float64),
             torch.tensor(variances, dtype=torch.float64),
             torch.tensor(shares, dtype=torch.float64),
             min(max(clipped, 0.0), 1.0),
-            self._lacking(),
+            min(max(lacking, 0.0), 1.0),
             None if self.facts.rule is None else self.level,
         )
 
@@ -499,11 +501,6 @@ class _Law(NamedTuple):
         of_all = self.mean_of(None, [0])
         own = sum(of_all.variances[PARTS.index(part)] for part in ("noise", "clip"))
         return level_of(of_all.estimate - self.facts.centre, own)
-
-    def _lacking(self) -> float:
-        """Return the share that both arms lack at least; see ``Averages``."""
-        found, noise = self.lacks(None, [0])
-        return min(max((float(found.sum()) - _SIDE * math.sqrt(2) * noise) / self.plan.mass, 0.0), 1.0)
 
     def _above(self, edges: Tensor) -> Tensor:
         """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""

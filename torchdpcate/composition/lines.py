@@ -63,11 +63,10 @@ class ScoredBy:
         assert isinstance(batch, WorkedOut)
         pi, tau, lacks = propensity_of(batch), self.effect(self.features(batch.x)), batch.lacks
         x = tau - self.centre + batch.a / (pi * (1 - pi)) * (batch.y - batch.a * tau)
-        none = batch.x.new_empty(batch.n, 0)
         cells = torch.empty(batch.n, 0, dtype=torch.int64)
         if self.cells is not None:
             cells = torch.stack([partition.positions(batch.x) for partition in self.cells.partitions], 1)
-        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells, lacks=lacks)
+        return _scored(batch.a, x, pi, tau - self.centre, batch.weight, cells, lacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +91,8 @@ class ArmScoredBy(ScoredBy):
         tau = (means[:, self.arm] - means[:, 0]).clamp(-self.bound, self.bound)
         mean = means.gather(1, a[:, None])[:, 0]
         sign = (a == self.arm).double() / pi[:, self.arm] - (a == 0).double() / pi[:, 0]
-        none, cells = batch.x.new_empty(batch.n, 0), torch.empty(batch.n, 0, dtype=torch.int64)
-        score = tau - self.centre + sign * (batch.y - mean)
-        own, effect = pi[:, self.arm], tau - self.centre
-        return Scored(none, sign, score, own, weight=batch.weight, effect=effect, cells=cells, lacks=lacks)
+        score, cells = tau - self.centre + sign * (batch.y - mean), torch.empty(batch.n, 0, dtype=torch.int64)
+        return _scored(sign, score, pi[:, self.arm], tau - self.centre, batch.weight, cells, lacks)
 
 
 def weighted(batch: CausalData, each: Tensor) -> Tensor:
@@ -191,7 +188,9 @@ class LineSums(Statistic):
         return {block.name: block.unit(self.share) for block in self.blocks}
 
 
-def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor, lacks: Tensor) -> Scored:
+def _scored(
+    a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor | None, cells: Tensor, lacks: Tensor
+) -> Scored:
     return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
@@ -442,9 +441,8 @@ def private_lines(
     square = float(squares[0] / steps.mass(rows.n))
     clip = line_clip(plan, facts, square)
     if ruled is None:
-        return LineNumbers(
-            facts, square, steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part)
-        )
+        sums = steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part)
+        return LineNumbers(facts, square, sums)
 
     def summed_of(of: LineSums, whole: float) -> Tensor:
         return steps.total(LINE_SUMS, scored, of, part * of.share / whole) * math.sqrt(of.share / whole)
