@@ -15,13 +15,7 @@ from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
 from torchdpcate.composition.lines import line_clip
 from torchdpcate.composition.planned import lost_of, planned_line
 from torchdpcate.composition.regressions import residuals
-from torchdpcate.data.censoring import (
-    EVENT_BY_HORIZON,
-    RESTRICTED_MEAN,
-    Censoring,
-    censoring_curve,
-    curve_errors,
-)
+from torchdpcate.data.censoring import EVENT_BY_HORIZON, RESTRICTED_MEAN, Censoring, censoring_curve, curve_errors
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import MissingError

@@ -6,13 +6,7 @@ import pytest
 import torch
 
 from torchdpcate.composition import networks
-from torchdpcate.composition.linear_fit import (
-    CountFit,
-    FitPlan,
-    HuberFit,
-    LogisticFit,
-    NoisyNewton,
-)
+from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LogisticFit, NoisyNewton
 from torchdpcate.composition.networks import full_batches
 from torchdpcate.composition.settings import LightningFit
 from torchdpcate.composition.steps import NoisySteps, Shares

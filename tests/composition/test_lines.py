@@ -14,14 +14,7 @@ from torch import Tensor
 from tests.composition.cases import Batches
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, logit_curvature
-from torchdpcate.composition.line_laws import (
-    _Law,
-    clipped_square,
-    group_cuts,
-    line_facts,
-    lines_of,
-    ruled,
-)
+from torchdpcate.composition.line_laws import _Law, clipped_square, group_cuts, line_facts, lines_of, ruled
 from torchdpcate.composition.lines import (
     LineSums,
     Scored,
@@ -317,7 +310,9 @@ def test_the_clip_grows_with_the_fourth_root_from_a_size_on():
         facts = made_facts(largest=1e9)
         deviation = score_deviation(plan, facts, 0.05)
         heavier = max(deviation / facts.deviation, 1.0)
-        assert line_clip(plan, facts, 0.05) == pytest.approx(expected * deviation * heavier, rel=1e-12)
+        least = 1 / (facts.inverse * max(facts.treated, 1 - facts.treated))
+        rarer = (least * math.sqrt(facts.inverse)) ** -0.8
+        assert line_clip(plan, facts, 0.05) == pytest.approx(expected * deviation * heavier * rarer, rel=1e-12)
     assert line_clip(planned("cohort", None), facts, 0.05) == 1e3 * facts.deviation
 
 
@@ -580,7 +575,7 @@ def test_sums_over_cells_are_generalised_least_squares(cells, what):
     found = {everybody: torch.from_numpy(total), f"by effect: {what}": torch.from_numpy(each.flatten())}
     units = {everybody: 3.0, f"by effect: {what}": 2.0}
     numbers = LineNumbers(made_facts(), 0.1, torch.zeros(1).double())
-    law = _Law(numbers, plan, 1.5, {"by effect": 4}, found, units, Lost(0.0, 0.0, 1.0), None, 1)
+    law = _Law(numbers, plan, 1.5, {"by effect": 4}, found, units, Lost(0.0, 0.0, 1.0), None, 1, 10.0)
     variances = np.array([law.noise(everybody) ** 2, *[law.noise(f"by effect: {what}") ** 2] * 4])
     design = np.vstack([np.ones(4), np.eye(4)])
     precision = np.linalg.inv(design.T @ (design / variances[:, None]))
@@ -608,7 +603,7 @@ def test_a_cell_s_tail_is_its_share_of_everybody_s_by_squares():
     found |= {"by effect: counts": counts, "by effect: squares": squares}
     units = dict.fromkeys(found, 1e-3)
     numbers = LineNumbers(made_facts(), square, torch.zeros(1).double())
-    law = _Law(numbers, plan, 1.5, {"by effect": 2}, found, units, Lost(0.0, 0.0, 1.0), None, 1)
+    law = _Law(numbers, plan, 1.5, {"by effect": 2}, found, units, Lost(0.0, 0.0, 1.0), None, 1, 10.0)
     whole, cell = law.tail(None, [0], n), law.tail("by effect", [0], 0.3 * n)
     assert whole == law.tail("by effect", [0, 1], n)
     assert cell.taken == pytest.approx(0.6 / made_facts().hidden * whole.taken, rel=1e-3)

@@ -8,13 +8,7 @@ import torch
 
 from tests.registered import AverageEffect, EffectRule, RLearner
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.summaries import (
-    OUTCOME,
-    RESIDUAL,
-    OutcomeScale,
-    outcome_scale,
-    residual_scale,
-)
+from torchdpcate.composition.summaries import OUTCOME, RESIDUAL, OutcomeScale, outcome_scale, residual_scale
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.privacy.accounting import compose

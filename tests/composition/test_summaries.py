@@ -8,13 +8,7 @@ import torch
 from tests.composition.cases import Given, rows
 from torchdpcate import PrivacyBudget
 from torchdpcate.composition.steps import NoisySteps, Shares
-from torchdpcate.composition.summaries import (
-    Moments,
-    private_curvatures,
-    private_standardisation,
-    quantile_of,
-    sizes,
-)
+from torchdpcate.composition.summaries import Moments, private_curvatures, private_standardisation, quantile_of, sizes
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

@@ -1,12 +1,13 @@
 """What a clip took, by counts on either side: against Pareto's law, and a dense posterior by numpy."""
 
 import math
+import statistics
 
 import numpy as np
 import pytest
 import torch
 
-from torchdpcate.composition.tails import tail_of
+from torchdpcate.composition.tails import Residuals, tail_of
 
 
 def tail(above: tuple[float, float], below: tuple[float, float], noise: float = 0.0, clip: float = 1.0, most=math.inf):
@@ -97,3 +98,47 @@ def test_counts_that_may_be_noise_correct_little_and_widen():
     assert few.variance > 0
     assert tail((0.0, 0.0), (0.0, 0.0))[:3] == (0.0, 0.0, 0.0)
     assert tail((0.0, 10.0), (0.0, 0.0), most=0.01).taken == pytest.approx(0.1)
+
+
+OUTCOMES = {
+    "normal": lambda draws, n: draws.normal(size=n),
+    "Weibull": lambda draws, n: draws.weibull(0.7, n),
+    "to the left": lambda draws, n: -draws.exponential(size=n),
+    "mostly zero": lambda draws, n: (draws.random(n) < 0.4) * np.exp(0.8 * draws.normal(size=n)),
+}
+
+
+def clipped_scores(residual, own: float, clip: float, noise: float, draws: np.random.Generator, n: int = 20_000):
+    """What a clip takes of scores of residuals whose location is Huber's, and what is said of it."""
+    quantile, sample = 0.74, residual(draws, 400_000)
+    centre = np.median(sample)
+    for _ in range(60):
+        scale = np.quantile(np.abs(sample - centre), quantile)
+        centre += np.clip(sample - centre, -scale, scale).mean()
+    deviation, other = scale / statistics.NormalDist().inv_cdf((1 + quantile) / 2), 1 - own
+    treated, r = draws.random(n) < own, residual(draws, n) - centre
+    x = np.where(treated, r / own, -r / other) / deviation
+    clip, far = clip / math.sqrt(own * other), 4 / math.sqrt(own * other)
+    counts = [((side > clip / 2) & (side <= clip), side > clip) for side in (x, -x)]
+    noisy = torch.tensor([float(bin_.sum()) + noise * draws.normal() for side in counts for bin_ in side]).double()
+    square, error = np.minimum(x**2, far**2).mean(), noise / n * far**2
+    facts = Residuals(1.0, quantile, 50.0, 1 / own + 1 / other, own, square + error * draws.normal(), error, far)
+    return float((x - x.clip(-clip, clip)).sum()), tail_of(noisy, noise, clip, math.inf, 0.5, n, facts)
+
+
+@pytest.mark.parametrize("own", [0.5, 0.15])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_what_a_clip_takes_of_a_rare_arm_is_held_by_its_law(outcome, own):
+    """Laws that are not among those of the prior: within three of its deviations in 36 of 40 draws."""
+    draws = np.random.default_rng(0)
+    found = [clipped_scores(OUTCOMES[outcome], own, 2.5, 40.0, draws) for _ in range(40)]
+    apart = [abs(taken - tail.taken) / math.sqrt(tail.variance) for taken, tail in found]
+    assert sum(far < 3 for far in apart) >= 36
+
+
+def test_skewness_of_both_arms_does_not_cancel_where_one_is_rare():
+    """Laws of residuals say so; sides that are alike, which one half of the prior was, do not."""
+    draws = np.random.default_rng(1)
+    taken, tail = zip(*(clipped_scores(OUTCOMES["Weibull"], 0.15, 2.5, 80.0, draws) for _ in range(10)), strict=True)
+    assert sum(one.taken for one in tail) == pytest.approx(sum(taken), rel=0.5)
+    assert min(taken) > 0

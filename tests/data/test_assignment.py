@@ -59,9 +59,7 @@ def test_clusters_that_are_none_are_refused(entry, words):
 def test_a_table_with_a_larger_cluster_is_refused_without_its_size(tmp_path):
     facts = FACTS | {"assignment": {"clusters": SCHOOLS}}
     assert Table(table(tmp_path / "t.csv", list("aaaabbbb")), facts).load().records.n == 8
-    with pytest.raises(
-        InputError, match="column 'school' has a cluster of more than size = 4 records; give"
-    ) as refused:
+    with pytest.raises(InputError, match="column 'school' has a cluster of more than size = 4 records") as refused:
         Table(table(tmp_path / "t.csv", list("aaaaaaab")), facts).load()
     assert "7" not in str(refused.value).replace(str(tmp_path), "")
 
@@ -72,9 +70,7 @@ def test_a_stream_counts_clusters_over_batches_and_files(tmp_path):
     stream = TableStream([table(second, ["b", "b", "", ""]), first], facts, batch_rows=2)
     assert [batch.n for batch in stream] == [2, 2, 2, 2]
     assert stream.n == 8
-    with pytest.raises(
-        InputError, match="column 'school' has a cluster of more than size = 4 records; give"
-    ) as refused:
+    with pytest.raises(InputError, match="column 'school' has a cluster of more than size = 4 records") as refused:
         TableStream([first, table(second, list("aabb"))], facts, batch_rows=2)
     assert "5" not in str(refused.value).replace(str(tmp_path), "")
     with pytest.raises(InputError, match="no school"):

@@ -11,15 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from torch import Tensor
 
 from torchdpcate import AverageEffect, PrivacyBudget
 from torchdpcate.cli.predict import stream_answers
-from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
 from torchdpcate.data._csv import PLAIN, CsvForm
-from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.checked import checked_records
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
@@ -27,6 +23,10 @@ from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 polars, pyreadstat = (importlib.import_module(name) if find_spec(name) else None for name in ("polars", "pyreadstat"))
+OF_SPSS, OF_POLARS = (
+    [pytest.param(kind, marks=pytest.mark.skipif(there is None, reason="its package is absent")) for kind in kinds]
+    for there, kinds in ((pyreadstat, ("sav", "xpt")), (polars, ("polars", "lazy")))
+)
 FACTS = {
     "treatment": {"name": "arm", "categories": ["no", "yes"], "missing": "drop"},
     "outcome": {"name": "like", "scores": {"none": 0, "mild": 1, "severe": 5}, "missing": "drop", "kind": "continuous"},
@@ -39,28 +39,19 @@ FACTS = {
 }
 WIDER = {"covariates": FACTS["covariates"] | {"pain": {"low": 0, "high": 9, "words": {"low": 1, "high": 7}}}}
 SCHEMA = TableSchema.from_dict(FACTS)
-FRAME = pd.DataFrame(
-    {
-        "arm": ["no ", "yes", " no", "yes", "  "],
-        "like": ["none", " mild", "severe", "", "5"],
-        "age": ["20", " > 89", "88", "30.0", "40"],
-        "sex": ["f  ", "m", "   ", "F", ""],
-        "seen": ["01012015", "03012015 ", "02012015", "1012015", "04012015"],
-        "pain": ["low", " high", "low", "7", "high"],
-    }
-)
+FRAME = pd.DataFrame({
+    "arm": ["no ", "yes", " no", "yes", "  "], "like": ["none", " mild", "severe", "", "5"],
+    "age": ["20", " > 89", "88", "30.0", "40"], "sex": ["f  ", "m", "   ", "F", ""],
+    "seen": ["01012015", "03012015 ", "02012015", "1012015", "04012015"], "pain": ["low", " high", "low", "7", "high"],
+})  # fmt: skip
 TYPED = FRAME.assign(
-    arm=pd.array([False, True, False, True, None], dtype="boolean"),
+    arm=pd.array([False, True, False, True, None], dtype="boolean"), age=[20.0, 90, 20, 30, 40],
     like=pd.Categorical(["none", "mild", "severe", None, "severe"], ["none", "mild", "severe"], ordered=True),
-    age=[20.0, 90, 20, 30, 40],
-    sex=["f", "m", None, "F", ""],
-    seen=[1012015, 3012015, 2012015, 1012015, 4012015],
+    sex=["f", "m", None, "F", ""], seen=[1012015, 3012015, 2012015, 1012015, 4012015],
     pain=pd.Categorical(["low", "high", "low", "high", "high"], ["low", "high"]),
-)
-TABLES = {
-    "words": (FRAME, SCHEMA),
-    "types": (TYPED, TableSchema.from_dict(FACTS | {"treatment": {"name": "arm", "missing": "drop"}} | WIDER)),
-}
+)  # fmt: skip
+BARE = TableSchema.from_dict(FACTS | {"treatment": {"name": "arm", "missing": "drop"}} | WIDER)
+TABLES = {"words": (FRAME, SCHEMA), "types": (TYPED, BARE)}
 X = [[20.0, 1, 0, 0, 0, 1], [90, 0, 1, 0, 2, 7], [20, 0, 0, 1, 1, 1], [30, 1, 0, 0, 0, 7], [40, 0, 0, 1, 3, 7]]
 READ = X, [0, 1, 5, 0, 5], [1, 1, 1, 0, 0]
 
@@ -89,11 +80,9 @@ def numbers(parts) -> tuple[list, ...]:
 
 
 @pytest.mark.parametrize("cells", TABLES)
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "dta", "sav", "xpt"])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "dta", *OF_SPSS])
 def test_every_kind_of_file_is_read_alike(tmp_path, ending, cells) -> None:
     """By a table, as a site's too, a stream, ``predict``, and as queries or a page's population."""
-    if ending in ("sav", "xpt") and pyreadstat is None:
-        pytest.skip("needs pyreadstat")
     (frame, schema), file, found = TABLES[cells], tmp_path / f"t.{ending}", tmp_path / "found.parquet"
     write(frame, file)
     form = CsvForm(skip_after_header=int("csv" in ending))
@@ -103,33 +92,21 @@ def test_every_kind_of_file_is_read_alike(tmp_path, ending, cells) -> None:
         frame.to_csv(tmp_path / "queries.csv", index=False)
     assert read_queries(file if form == PLAIN else tmp_path / "queries.csv", schema, form).tolist() == X
     for keep in ((), ("age", "seen", "pain")):
-        stream_answers(
-            file, found, schema, lambda x: dict(zip("123456", x.T, strict=True)), keep, batch_rows=2, form=form
-        )
-        assert pd.read_parquet(found)[[*"123456"]].to_numpy().tolist() == X
-
-
-def test_rows_of_other_cells_are_outside() -> None:
-    known, which = SCHEMA.encode_known(FRAME.assign(age=["20", "?", "88", "91", "> 89"]))
-    assert (known[:, 0].tolist(), which.tolist()) == ([20, 20, 90], [True, False, True, False, True])
+        stream_answers(file, found, schema, lambda x: dict(zip("abcdef", x.T, strict=True)), keep, False, 2, form=form)
+        assert pd.read_parquet(found)[[*"abcdef"]].to_numpy().tolist() == X
 
 
 @pytest.mark.parametrize("cells", TABLES)
-@pytest.mark.parametrize("kind", ["pandas", "string", "object", "arrow", "parts", "computed", "polars", "lazy"])
+@pytest.mark.parametrize("kind", ["pandas", "string", "object", "arrow", "parts", "computed", *OF_POLARS])
 def test_every_kind_of_table_is_read_alike(monkeypatch, kind, cells) -> None:
-    if kind in ("polars", "lazy") and polars is None:
-        pytest.skip("needs polars")
     (frame, schema), found = TABLES[cells], []
     arrow = pa.Table.from_pandas(frame)
     make = {
-        "string": lambda: frame.astype("string"),
-        "object": lambda: frame.astype(object),
-        "arrow": lambda: arrow,
-        "parts": lambda: pa.concat_tables([arrow[:2], arrow[2:]]),
-        "polars": lambda: polars.from_pandas(frame),
-        "lazy": lambda: polars.from_pandas(frame),
+        **{"string": frame.astype("string"), "object": frame.astype(object), "arrow": arrow},
+        **{"parts": pa.concat_tables([arrow[:2], arrow[2:]])},
+        **(dict.fromkeys(("polars", "lazy"), polars.from_pandas(frame)) if polars is not None else {}),
     }
-    table = make.get(kind, lambda: frame)()
+    table = make.get(kind, frame)
     whole = {"computed": SimpleNamespace(compute=lambda: frame), "lazy": table.lazy() if kind == "lazy" else table}
     monkeypatch.setattr(
         "torchdpcate.estimators.base.checked_records", lambda *given: found.append(checked_records(*given))
@@ -139,9 +116,11 @@ def test_every_kind_of_table_is_read_alike(monkeypatch, kind, cells) -> None:
     assert numbers(found) == READ
 
 
-def test_a_lazy_column_is_refused() -> None:
+def test_lazy_columns_are_refused_and_rows_of_other_cells_are_outside() -> None:
     with pytest.raises(InputError, match="Y is lazy; collect the table once"):
         AverageEffect(SCHEMA, None).fit(FRAME, FRAME["arm"], SimpleNamespace(collect=lambda: FRAME["like"]))
+    known, which = SCHEMA.encode_known(FRAME.assign(age=["20", "?", "88", "91", "> 89"]))
+    assert (known[:, 0].tolist(), which.tolist()) == ([20, 20, 90], [True, False, True, False, True])
 
 
 @pytest.mark.parametrize("kind", ["boolean", "Int64", "Float64", "bool[pyarrow]", "double[pyarrow]", "string", object])
@@ -150,10 +129,8 @@ def test_missing_values_of_every_type_have_one_line(kind) -> None:
     facts = {"treatment": "a", "outcome": {"name": "y", "kind": "binary", **unit}, "covariates": {"x": unit}}
     column = pd.Series(["1", "0"] if kind == "string" else [1, 0], dtype=kind if kind == "string" else "Int64")
     column = pd.concat([column.astype(kind), pd.Series([None], dtype=kind)], ignore_index=True)
-    whole, line = (
-        pd.Series([0, 1, 1]),
-        "1 missing or infinite value; say in the domain file how they are taken: missing",
-    )
+    whole = pd.Series([0, 1, 1])
+    line = "1 missing or infinite value; say in the domain file how they are taken: missing"
     frame, schema = pd.DataFrame({"x": [0.5, 0.2, 0.1]}), TableSchema.from_dict(facts)
     for what, given in {"treatment": (column, whole), "outcome": (whole, column)}.items():
         with pytest.raises(InputError, match=f"^{what} has {line}"):
@@ -181,11 +158,7 @@ def test_codes_of_missing_values_hold_for_columns_too() -> None:
 @pytest.mark.parametrize(
     ("column", "cells", "words"),
     [
-        (
-            "age",
-            ["20", "<15.0", "> 99"],
-            "has 2 non-numeric values, all of them a sign and a number; say what such cells",
-        ),
+        ("age", ["20", "<15.0", "> 99"], "has 2 non-numeric values, all of them a sign and a number; say what such"),
         ("age", ["20", "90+", "old"], "has 2 non-numeric values, 1 of them a sign and a number; a number has"),
         ("sex", ["f", "M", "x"], r"has 2 values outside .* \['f', 'm'\]; 1 of them by capital letters alone: say what"),
         ("seen", ["01022015", "2015-02-01", "9"], "has 2 values that are no dates as declared; give low and high as"),
@@ -236,17 +209,12 @@ def test_such_a_schema_travels() -> None:
 
 
 def test_a_row_of_labels_is_told(tmp_path) -> None:
-    file = tmp_path / "t.csv"
-    facts = {
-        "treatment": "a",
-        "outcome": {"name": "y", "low": 0, "high": 9},
-        "covariates": {"x": {"low": 0, "high": 9}},
-    }
+    file, unit = tmp_path / "t.csv", {"low": 0, "high": 9}
+    facts = {"treatment": "a", "outcome": {"name": "y", **unit}, "covariates": {"x": unit}}
     file.write_text("a,y,x\nArm,Outcome,years\n0,1,2\n1,2,3\n")
+    said = r"all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
     for read in (lambda: Table(file, facts).load(), lambda: TableStream(file, facts)):
-        with pytest.raises(
-            InputError, match=r"all 3 columns .* in the first row, and in no other; .*skip_after_header=1"
-        ):
+        with pytest.raises(InputError, match=said):
             read()
     assert Table(file, facts, skip_after_header=1).load().records.y.tolist() == [1.0, 2.0]
     file.write_text("a,y,x\nArm,Outcome,years\n0,1,?\n1,2,3\n")
@@ -312,9 +280,7 @@ def test_a_missing_event_changes_no_other_record(missing) -> None:
 def test_a_competing_event_is_no_censoring() -> None:
     frame = pd.DataFrame({"t": TIMES, "s": CODES})
     for event in ("s", {"name": "s", "categories": [0, 1]}):
-        with pytest.raises(
-            InputError, match=r"has 2 values outside .* a competing event is no censoring: give a column"
-        ):
+        with pytest.raises(InputError, match=r"has 2 values outside .* a competing event is no censoring: give a"):
             by_horizon(event).encode_follow_up(frame)
     for wrong in ({"success": 1}, {"categories": [0, 1, 2]}, {"categories": 2}):
         with pytest.raises(InputError, match="a competing event is no censoring; give a column"):
@@ -322,21 +288,3 @@ def test_a_competing_event_is_no_censoring() -> None:
     for wrong in ({"success": 1, "censored": 1}, {"success": 1, "censored": 0, "categories": [1, 2]}):
         with pytest.raises(InputError, match=r"list two or more, each once|without"):
             by_horizon({"name": "s", **wrong})
-
-
-def test_the_chance_of_an_event_is_right_where_others_compete() -> None:
-    """By the curve of censoring without noise: the chance 1 - exp(-2 / 2) over two, where both have the rate 1/2."""
-    random, n = torch.Generator().manual_seed(0), 200_000
-    event, other, end = (torch.empty(n).exponential_(rate, generator=random).double() for rate in (0.5, 0.5, 0.3))
-    time = torch.stack([event, other, end]).amin(0)
-    code = torch.where(time == end, 0.0, torch.where(time == event, 1.0, 2.0))
-    outcome = Censoring("t", "s", 2.0, "event_by_horizon", bins=40, by_arm=False, levels=(), floor=0.05)
-
-    def chance(code: Tensor) -> float:
-        follow_up = outcome.within(torch.stack([time, code], 1))
-        records = CausalData(time[:, None], 0 * time, outcome.outcome(follow_up), follow_up=follow_up)
-        weighed = CountedByFollowUp(outcome, FollowUpCells(outcome)(records))(records)
-        return float((weighed.weight * records.y).sum() / weighed.weight.sum())
-
-    assert chance(code) == pytest.approx((1 - np.exp(-2)) / 2, abs=0.01)
-    assert chance(code.where(code < 2, 0.0)) > 0.6  # others taken for censoring: the net risk, 1 - exp(-1)

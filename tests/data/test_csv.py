@@ -112,33 +112,20 @@ def test_a_form_that_the_file_has_not_is_refused(tmp_path, content, settings, wo
         Table(path, FACTS, **settings).load()
 
 
-@pytest.mark.parametrize("program", ["dta", "sav", "sas7bdat"])
-def test_files_of_other_programs(tmp_path, program) -> None:
-    """Labels where the domain declares words, else the numbers; a column is not read twice in two ways."""
-    path, frame = tmp_path / f"t.{program}", records().rename(columns={"größe": "size"})
-    facts = FACTS | {
-        "covariates": {("size" if name == "größe" else name): e for name, e in FACTS["covariates"].items()}
-    }
-    codes = frame["sex"].map({"F": 1, "M": 2})
-    if program == "dta":
-        frame.assign(sex=frame["sex"].astype("category")).to_stata(path, write_index=False)
-        codes -= 1
-    elif program == "sav":
-        writer = pytest.importorskip("pyreadstat", reason="files of SPSS need pyreadstat")
-        writer.write_sav(frame.assign(sex=codes), path, variable_value_labels={"sex": {1: "F", 2: "M"}})
-    else:
-        path.write_bytes(b"no such file" * 999)
-        with pytest.raises(InputError, match="cannot be read as a file of SAS"):
-            Table(path, facts).load()
-        return
+def test_labels_are_words_where_the_domain_declares_words_else_numbers(tmp_path) -> None:
+    """As test_cells.py has it of words; codes of Stata begin with 0."""
+    path, frame, unit = tmp_path / "t.dta", records().drop(columns="größe"), {"low": -9, "high": 99}
+    frame.assign(sex=frame["sex"].astype("category")).to_stata(path, write_index=False)
+    facts = FACTS | {"covariates": {"sex": {"categories": ["F", "M"]}}}
     read = Table(path, facts).load().records
-    assert read.x[:, 2].tolist() == [0.0, 1.0, 1.0] * (N // 3)
-    stream = TableStream(path, facts, batch_rows=5)
-    assert torch.equal(torch.cat([batch.x for batch in stream]), read.x)
-    numbers = {**facts, "covariates": {**facts["covariates"], "sex": {"categories": sorted(map(int, set(codes)))}}}
-    assert torch.equal(Table(path, numbers).load().records.x, read.x)
+    assert read.x[:, 0].tolist() == [0.0, 1.0, 1.0] * (N // 3)
+    for entry in ({"categories": [0, 1]}, unit):
+        assert torch.equal(Table(path, facts | {"covariates": {"sex": entry}}).load().records.x, read.x)
     with pytest.raises(InputError, match="column 'arm' is missing"):
         Table(path, {**facts, "treatment": "arm"}).load()
+    (tmp_path / "t.sas7bdat").write_bytes(b"no such file" * 999)
+    with pytest.raises(InputError, match="cannot be read as a file of SAS"):
+        Table(tmp_path / "t.sas7bdat", facts).load()
 
 
 def test_all_numbers_of_a_declared_form_are_read() -> None:

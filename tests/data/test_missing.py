@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 import yaml
 
 from torchdpcate.data._cells import read_cells
@@ -12,7 +11,6 @@ from torchdpcate.data.checked import encode_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
-from torchdpcate.data.table_stream import TableStream
 from torchdpcate.errors import InputError
 
 FACTS = {
@@ -107,15 +105,6 @@ def test_a_domain_in_code_has_its_missing_values_in_files() -> None:
         TableSchema.from_domain(Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, **other, indicators={"p": "gone"}))
 
 
-def test_a_file_and_a_stream_read_the_same(tmp_path: Path) -> None:
-    pd.DataFrame(ROWS).to_csv(tmp_path / "t.csv", index=False)
-    pd.DataFrame(ROWS).to_parquet(tmp_path / "t.parquet")
-    read = [Table(tmp_path / name, schema()).load().records for name in ("t.csv", "t.parquet")]
-    (batch,) = TableStream(tmp_path / "t.csv", schema())
-    assert torch.equal(read[0].x, read[1].x)
-    assert torch.equal(read[0].x, batch.x)
-
-
 # -- words
 
 
@@ -151,7 +140,6 @@ def test_dates_are_days_since_their_lower_bound() -> None:
     read = covariate(kind="date", low="2015-01-01", high="2016-01-01", typical=["2015-02-01", "2015-12-01"])
     assert read.domain.covariate_high.tolist() == [365]
     assert read.domain.typical == ((31.0, 334.0),)
-    expected = [[31.0], [365.0]]
     for values in (
         ["2015-02-01", "2016-01-01"],
         ["2015-02-01T23:59:00Z", "2016-01-01 00:00"],
@@ -159,13 +147,9 @@ def test_dates_are_days_since_their_lower_bound() -> None:
         pd.to_datetime(["2015-02-01 10:00", "2016-01-01 00:00"]),
         pd.to_datetime(["2015-02-01", "2016-01-01"]).tz_localize("UTC"),
     ):
-        assert read.encode(pd.DataFrame({"age": values})).tolist() == expected
-    assert read.to_dict()["covariates"]["age"] == {
-        "kind": "date",
-        "low": "2015-01-01",
-        "high": "2016-01-01",
-        "typical": ["2015-02-01", "2015-12-01"],
-    }
+        assert read.encode(pd.DataFrame({"age": values})).tolist() == [[31.0], [365.0]]
+    facts = {"kind": "date", "low": "2015-01-01", "high": "2016-01-01", "typical": ["2015-02-01", "2015-12-01"]}
+    assert read.to_dict()["covariates"]["age"] == facts
     assert TableSchema.from_dict(read.to_dict()) == read
     assert "age: 2015-01-01 to 2016-01-01 (typically 2015-02-01 to 2015-12-01)" in read._repr_html_()
 
@@ -194,7 +178,6 @@ def test_dates_of_files(tmp_path: Path) -> None:
     ],
 )
 def test_dates_that_are_none(entry: dict, values: list, words: str) -> None:
+    facts, frame = {"kind": "date", "low": "2015-01-01", "high": "2016-01-01", **entry}, pd.DataFrame({"age": values})
     with pytest.raises(InputError, match=words):
-        covariate(**{"kind": "date", "low": "2015-01-01", "high": "2016-01-01", **entry}).encode(
-            pd.DataFrame({"age": values})
-        )
+        covariate(**facts).encode(frame)

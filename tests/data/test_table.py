@@ -46,13 +46,6 @@ def test_a_folder_is_its_parquet_files_by_name(tmp_path, frame, domain_file) -> 
         TableStream(folder, domain_file)
 
 
-@pytest.mark.parametrize(("treat", "ending"), [([True, False] * 20, "parquet"), (["True", "False"] * 20, "csv")])
-def test_treatment_may_be_bool_or_float(tmp_path, frame, domain_file, treat, ending) -> None:
-    frame["treat"] = treat
-    study = Table(write(frame, tmp_path / f"t.{ending}"), domain_file).load()
-    assert study.records.a.tolist() == [1.0, 0.0] * 20
-
-
 def test_n_is_a_random_subsample_that_no_seed_repeats(tmp_path, frame, domain_file) -> None:
     path = write(frame.sort_values("treat"), tmp_path / "t.csv")
     torch.manual_seed(0)
@@ -106,15 +99,11 @@ def test_bad_values_are_refused_in_one_line(tmp_path, frame, domain_file, column
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["category", "decimal", "nullable", "large_string"])
+@pytest.mark.parametrize("kind", ["decimal", "large_string"])
 def test_column_types_of_parquet(tmp_path, frame, domain_file, kind) -> None:
     expected = TableSchema.from_yaml(domain_file).encode(frame)
-    if kind == "category":
-        frame[["race", "sex", "age"]] = frame[["race", "sex", "age"]].astype("category")
-    elif kind == "decimal":
+    if kind == "decimal":
         frame["age"] = [Decimal(int(age)) for age in frame["age"]]
-    elif kind == "nullable":
-        frame = frame.astype({"age": "Int64", "sex": "boolean", "y": "Float64"})
     else:
         frame = frame.astype({"age": "string[pyarrow]", "race": "string[pyarrow]"})
     study = Table(write(frame, tmp_path / "t.parquet"), domain_file).load()

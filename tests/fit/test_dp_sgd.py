@@ -238,7 +238,7 @@ REFUSED = {
     "half of the parameters": (HalfOptimizer, {}, "optimizer's parameters"),
     "a parameter that wakes up": (Waking, {}, "optimizer's parameters"),
     "a parameter outside the loss": (Idle, {}, "idle"),
-    "batch norm": (lambda: Foreign(nn.BatchNorm1d(4)), {}, "BatchNorm1d"),
+    "batch norm": (lambda: Foreign(nn.BatchNorm1d(4)), {}, "BatchNorm1d.*use GroupNorm"),
     "batch norm without weights": (lambda: Foreign(nn.BatchNorm1d(4, affine=False)), {}, "BatchNorm1d"),
     "early stopping": (Foreign, {"callbacks": [EarlyStopping("loss")]}, "EarlyStopping"),
     "averaging": (Foreign, {"callbacks": [AVERAGING]}, "StochasticWeightAveraging"),

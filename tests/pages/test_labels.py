@@ -139,12 +139,12 @@ def test_cells_and_policies_are_called_by_labels_and_found_by_names():
     assert "sex = women, age at entry >= 50" in release.lines()["line"].tolist()
     assert "q_sex = 2, q_age >= 50" in release.averages.cells
     cells = made("subgroups")
-    assert [title for title in cells.titles if "missing" in title] == [
+    assert [title for title in cells.named.titles if "missing" in title] == [
         "sex = men, age at entry missing",
         "sex = women, age at entry missing",
     ]
     assert len(cells.contrast("q_site = q_n", "q_site = q_s")) == 3
-    assert made("subgroups, three arms").titles[0] == "sex = men, age at entry < 50: much instead of no drug"
+    assert made("subgroups, three arms").named.titles[0] == "sex = men, age at entry < 50: much instead of no drug"
     names = made("subgroups, three arms").lines().index
     assert {name.split(": ")[1] for name in names} == {f"{arm} instead of q_no" for arm in ("q_hi", "q_lo")}
     assert made("policy").title != made("policy").name

@@ -80,14 +80,8 @@ def test_ledger_and_session_name_the_unit(tmp_path) -> None:
 def test_units_are_read_back_and_others_refused() -> None:
     for unit in (RECORD, PrivacyUnit.person("id", 3), Pairs("eye").unit):
         assert PrivacyUnit.from_dict(unit.to_dict()) == unit
-    pair = {"column": "id", "records": 1, "pair": 2}
-    for stated in (
-        {"column": "id"},
-        {"column": "id", "records": 0},
-        {"column": 3, "records": 1},
-        {"records": 2.0},
-        pair,
-    ):
+    bare, more = {"column": "id"}, {"column": "id", "records": 1, "pair": 2}
+    for stated in (bare, {**bare, "records": 0}, {"column": 3, "records": 1}, {"records": 2.0}, more):
         with pytest.raises(InputError):
             PrivacyUnit.from_dict(stated)
     with pytest.raises(InputError, match="leave delta = 0 by record"):

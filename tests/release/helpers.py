@@ -2,7 +2,7 @@
 
 import torch
 
-from torchdpcate.causal.score import RScore
+from torchdpcate.causal.score import RegressionScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Legendre
@@ -31,9 +31,9 @@ def nuisances(domain: Domain = DOMAIN) -> Nuisances:
         return Nuisances(domain, width=6).double().eval().requires_grad_(False)
 
 
-def block(n: int = 400, seed: int = 0) -> SecondStageBlock:
+def block(n: int = 400, seed: int = 0, kind: type[RegressionScore] = RScore) -> SecondStageBlock:
     generator = torch.Generator().manual_seed(seed)
-    eta, score = nuisances(), RScore()
+    eta, score = nuisances(), kind()
     x = DOMAIN.covariate_low + torch.rand(n, 2, generator=generator, dtype=torch.float64) * (
         DOMAIN.covariate_high - DOMAIN.covariate_low
     )
@@ -49,5 +49,7 @@ def block(n: int = 400, seed: int = 0) -> SecondStageBlock:
     return SecondStageBlock(x, s, w, regression, DOMAIN, score.bounds(DOMAIN))
 
 
-def stage(n: int = 400, ridge: float = 0.02, threshold: float = 0.5) -> LinearStage:
-    return LinearStage(block(n), Legendre(2).setup(DOMAIN), ridge, threshold)
+def stage(
+    n: int = 400, ridge: float = 0.02, threshold: float = 0.5, kind: type[RegressionScore] = RScore
+) -> LinearStage:
+    return LinearStage(block(n, kind=kind), Legendre(2).setup(DOMAIN), ridge, threshold)

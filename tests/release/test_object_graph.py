@@ -24,13 +24,7 @@ from tests.registered import (
     TwoStageRule,
 )
 from tests.release.object_graph import arrays
-from torchdpcate import (
-    Domain,
-    KernelSecondStage,
-    LinearSecondStage,
-    NuisanceConfig,
-    PrivacyBudget,
-)
+from torchdpcate import Domain, KernelSecondStage, LinearSecondStage, NuisanceConfig, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import FunctionPolicies
 from torchdpcate.composition.settings import AdaptiveSecondStage

@@ -48,23 +48,10 @@ SETTINGS = {
     "weights": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {"propensity": "randomised"}),
     "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
 }
-
-
-BY_HORIZON = TableSchema.from_dict(
-    {key: fact for key, fact in ARMS.to_dict().items() if key != "outcome"}
-    | {"outcome": {"time": "t", "event": "d", "horizon": 1.0, "censoring": {"bins": 3}}}
-)
-COMPETING = TableSchema.from_dict(
-    BY_HORIZON.to_dict()
-    | {
-        "outcome": {
-            "time": "t",
-            "event": {"name": "d", "success": 1, "censored": 0},
-            "horizon": 1.0,
-            "kind": "event_by_horizon",
-        }
-    }
-)
+END = {"time": "t", "event": "d", "horizon": 1.0, "censoring": {"bins": 3}}
+BY_HORIZON = TableSchema.from_dict({k: v for k, v in ARMS.to_dict().items() if k != "outcome"} | {"outcome": END})
+END = END | {"event": {"name": "d", "success": 1, "censored": 0}, "kind": "event_by_horizon"}
+COMPETING = TableSchema.from_dict(BY_HORIZON.to_dict() | {"outcome": END})
 RATES = TableSchema.from_dict(
     CLUSTERS.to_dict() | {"outcome": {"name": "y", "low": 0, "high": 3, "exposure": {"name": "w", "high": 2}}}
 )

@@ -28,8 +28,11 @@ from torchdpcate.data.facts import OPEN, check_integer
 from torchdpcate.errors import InputError
 
 LATER, SKIP = "?", "-"
-_ROWS = "Rows below the names of columns that are no records, such as labels or units (Enter for 0): "
-_Read, _Say = TypeVar("_Read"), Callable[[str], object]
+_ROWS, _FILE = (
+    "Rows below the names of columns that are no records, such as labels or units (Enter for 0): ",
+    "File to write (Enter for domain.yaml): ",
+)
+_Read = TypeVar("_Read")
 
 
 class Asked(NamedTuple):
@@ -88,8 +91,8 @@ def ask_domain(
         """Ask what is open of a column; return whether it is to be kept."""
         say(f"\n{name or 'The study'}")
         for place, entry in enumerate(entries):
-            before = [fact for found in answers.get(name, {}).values() for fact in found.items()]
-            if not entry.question or not {*entry.after} <= {*before}:
+            before = {fact for found in answers.get(name, {}).values() for fact in found.items()}
+            if not entry.question or not before.issuperset(entry.after):
                 continue
             given = _until(f"  {entry.question}: ", partial(_given, entry), answer, say)
             if given is None:
@@ -97,11 +100,11 @@ def ask_domain(
             answers.setdefault(name, {})[place] = given
         return True
 
-    which = "\nTreatment: which column says who was treated: "
-    treatment = treatment or _until(which, partial(_column, kinds, ()), answer, say)
+    ask = partial(_until, answer=answer, say=say)
+    treatment = treatment or ask("\nTreatment: which column says who was treated: ", partial(_column, kinds, ()))
     about(treatment, treatment_entries(kinds[treatment]))
-    which = "\nOutcome: which column is the effect measured by: "
-    outcome = outcome or _until(which, partial(_column, kinds, (treatment,)), answer, say)
+    of_outcome = partial(_column, kinds, (treatment,))
+    outcome = outcome or ask("\nOutcome: which column is the effect measured by: ", of_outcome)
     about(outcome, outcome_entries(kinds[outcome], kinds))
     about("", design_entries(kinds, cluster_columns(kinds, (treatment, outcome))))
     known = Draft(kinds, treatment, outcome, answers=answers)
@@ -112,7 +115,9 @@ def ask_domain(
     return Asked(text, sum(line.partition("#")[0].count(OPEN) for line in text.splitlines()))
 
 
-def _until(question: str, read: Callable[[str], _Read], answer: Callable[[str], str], say: _Say = print) -> _Read:
+def _until(
+    question: str, read: Callable[[str], _Read], answer: Callable[[str], str], say: Callable[[str], object] = print
+) -> _Read:
     """Ask until an answer is read, and say what is wrong with others."""
     while True:
         try:
@@ -136,7 +141,7 @@ def _column(kinds: Mapping[str, str], taken: Sequence[str], name: str) -> str:
     return name
 
 
-def _chosen(draft: Draft, answer: Callable[[str], str], say: _Say) -> list[str]:
+def _chosen(draft: Draft, answer: Callable[[str], str], say: Callable[[str], object]) -> list[str]:
     """Ask which columns are covariates; those that are none by name or type are named."""
     for name, kind in draft.kinds.items():
         why = left_out(name, kind)
@@ -194,8 +199,7 @@ def domain(
                 )
                 form = replace(form, skip_after_header=rows)
             asked = ask_domain(kinds, answer, print, treatment, outcome, chosen)
-            name = "File to write (Enter for domain.yaml): "
-            output = output or _until(name, lambda said: str(check_new(said or "domain.yaml")), answer)
+            output = output or _until(_FILE, lambda said: str(check_new(said or "domain.yaml")), answer)
         except (EOFError, KeyboardInterrupt):
             print()
             raise InputError("domain: the questions were broken off; nothing is written") from None
@@ -210,8 +214,7 @@ def domain(
 
 
 def _end(asked: Asked, output: str, table: str, form: CsvForm) -> None:
-    text = asked.text
-    print(f"written: {write_draft(text, output)}")
+    print(f"written: {write_draft(asked.text, output)}")
     if asked.open:
         print(f"Left for later: {asked.open} times {OPEN}; train refuses the file until they are replaced.")
     else:

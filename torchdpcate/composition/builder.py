@@ -89,7 +89,7 @@ def plan_within(n: int, budget: PrivacyBudget | None, domain: Domain, **settings
         settings: Facts that are not the domain's.
     """
     known, numbers = domain.known_propensity is not None, domain.two_levels.count(False)
-    binary, count = (domain.outcome_kind == outcome for outcome in ("binary", "count"))
+    binary, count = domain.outcome_kind == "binary", domain.outcome_kind == "count"
     treated, design = domain.treated, domain.known_propensity
     if design is not None and design.bounds[0] == design.bounds[1]:
         treated = design.middle

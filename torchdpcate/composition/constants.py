@@ -107,6 +107,7 @@ class LineConstants:
         clip: Power of root n mu / 2 at which scores are clipped, in their deviations.
         least_clip: In their deviations.
         slow_clip: In their deviations: from here on it grows more slowly.
+        rarer: Power of ``rarity``.
         far: Clip of the squares in planned deviations: least and usual, n mu from which on it is usual, and from which
             on it grows.
         model: Part of a tail's correction that is taken for its own standard error.
@@ -129,6 +130,7 @@ class LineConstants:
     clip: float
     least_clip: float
     slow_clip: float
+    rarer: float
     far: tuple[float, float, float, float]
     model: float
     lost: float
@@ -137,6 +139,23 @@ class LineConstants:
     most_missed: float
     group_size: float
     groups: int
+
+    def rarity(self, least: float, inverse: float) -> float:
+        r"""Return by how much a clip of scores is wider where an arm is rare, :math:`(e \sqrt v)^{-.8}`.
+
+        The root of v is a deviation of scores over one of residuals, and 1 / e the score of a residual in the rarer
+        arm: a clip that is wide for scores may be within that arm's bulk, and take most of a skewed outcome's mean.
+
+        Args:
+            least: Propensity e of the rarer of both arms.
+            inverse: Sum v of both arms' mean inverse propensities.
+
+        Example:
+            >>> own = line_constants()
+            >>> own.rarity(0.5, 4.0), round(own.rarity(0.08, 1 / 0.08 + 1 / 0.92), 2)
+            (1.0, 2.66)
+        """
+        return float((least * math.sqrt(inverse)) ** -self.rarer)
 
 
 @cache

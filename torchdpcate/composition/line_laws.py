@@ -26,7 +26,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import Lost, lost_of
 from torchdpcate.composition.regressions import WorkedOut
 from torchdpcate.composition.steps import CENSORING, LINE_SQUARES, LINE_SUMS, propensity_of
-from torchdpcate.composition.tails import Tail, tail_of
+from torchdpcate.composition.tails import Residuals, Tail, tail_of
 from torchdpcate.data.censoring import Censoring, curve_errors
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -272,7 +272,9 @@ def _one(
     found = {block.name: values for block, values in sums.parts(numbers.sums)}
     sizes = {parts.name: parts.size for parts in parts_of(plan, facts)}
     lost = lost_of(plan, levels, facts.treated, (facts.residual / domain.outcome_range) ** 2)
-    own = _Law(numbers, plan, clip, sizes, found, sums.units, lost, domain.better, per_person, curve)
+    own = _Law(
+        numbers, plan, clip, sizes, found, sums.units, lost, domain.better, per_person, domain.outcome_range, curve
+    )
     return own._replace(influence=influence_of(plan)).lines()
 
 
@@ -306,7 +308,9 @@ def ruled(
     clip = line_clip(plan, facts, numbers.square)
     sums = LineSums(line_blocks(plan, replace(facts, rule=Ruled(0.0, 0.0)), clip))
     first = {block.name: values for block, values in sums.parts(numbers.sums)}
-    level = _Law(numbers, plan, clip, {}, first, sums.units, Lost(0.0, 0.0, 1.0), domain.better, 1, 0.0).level
+    level = _Law(
+        numbers, plan, clip, {}, first, sums.units, Lost(0.0, 0.0, 1.0), domain.better, 1, domain.outcome_range
+    ).level
     beyond = cutoff(level) if cutoff is not None else plan.cutoff or 0.0
     return replace(facts, rule=Ruled(sign * (plan.cost + beyond) - level, plan.cost))
 
@@ -331,6 +335,7 @@ class _Law(NamedTuple):
     lost: Lost
     better: str | None
     per_person: int
+    outcome_range: float
     curve: float = 0.0
     influence: float = 1.0
 
@@ -383,7 +388,25 @@ class _Law(NamedTuple):
         """What the clip took of all scores."""
         most = max(self.facts.largest - self.clip, 0.0) / 2 if self.plan.reaches_bounds else math.inf
         model, mass = self.plan.line_constants.model, self.plan.mass
-        return tail_of(self.found["tails"], self.noise("tails"), self.clip, most, model, mass)
+        return tail_of(self.found["tails"], self.noise("tails"), self.clip, most, model, mass, self.residuals)
+
+    @property
+    def residuals(self) -> Residuals | None:
+        """What is released of residuals; None where the outcome often is at its bounds."""
+        facts, plan = self.facts, self.plan
+        if plan.reaches_bounds:
+            return None
+        far = far_clip(plan, facts)
+        return Residuals(
+            deviation=facts.residual,
+            quantile=plan.huber_quantile,
+            bound=self.outcome_range,
+            inverse=facts.inverse,
+            share=facts.treated,
+            square=self.numbers.square * far**2,
+            noise=far**2 / (plan.line_step(LINE_SQUARES) * plan.mass),
+            far=far,
+        )
 
     def tail(self, parts: str | None, cells: list[int], mass: float) -> Tail:
         """Return what the clip took in some cells of a partition: their share of it by squares, which is off by half.
@@ -460,13 +483,15 @@ class _Law(NamedTuple):
         rows |= dict(self._rule())
         estimates, variances, shares = zip(*rows.values(), strict=True)
         clipped = float(self.found["tails"][[1, 3]].sum()) / self.plan.mass
+        lacks, noise = self.lacks(None, [0])
+        lacking = (float(lacks.sum()) - _SIDE * math.sqrt(2) * noise) / self.plan.mass
         return Averages(
             tuple(rows),
             torch.tensor(estimates, dtype=torch.float64),
             torch.tensor(variances, dtype=torch.float64),
             torch.tensor(shares, dtype=torch.float64),
             min(max(clipped, 0.0), 1.0),
-            self._lacking(),
+            min(max(lacking, 0.0), 1.0),
             None if self.facts.rule is None else self.level,
         )
 
@@ -476,11 +501,6 @@ class _Law(NamedTuple):
         of_all = self.mean_of(None, [0])
         own = sum(of_all.variances[PARTS.index(part)] for part in ("noise", "clip"))
         return level_of(of_all.estimate - self.facts.centre, own)
-
-    def _lacking(self) -> float:
-        """Return the share that both arms lack at least; see ``Averages``."""
-        found, noise = self.lacks(None, [0])
-        return min(max((float(found.sum()) - _SIDE * math.sqrt(2) * noise) / self.plan.mass, 0.0), 1.0)
 
     def _above(self, edges: Tensor) -> Tensor:
         """Return how many edges each cell by effect lies above, [K]: every edge is a cut, or there is one cell."""

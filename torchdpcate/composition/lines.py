@@ -63,11 +63,10 @@ class ScoredBy:
         assert isinstance(batch, WorkedOut)
         pi, tau, lacks = propensity_of(batch), self.effect(self.features(batch.x)), batch.lacks
         x = tau - self.centre + batch.a / (pi * (1 - pi)) * (batch.y - batch.a * tau)
-        none = batch.x.new_empty(batch.n, 0)
         cells = torch.empty(batch.n, 0, dtype=torch.int64)
         if self.cells is not None:
             cells = torch.stack([partition.positions(batch.x) for partition in self.cells.partitions], 1)
-        return Scored(none, batch.a, x, pi, weight=batch.weight, effect=tau - self.centre, cells=cells, lacks=lacks)
+        return _scored(batch.a, x, pi, tau - self.centre, batch.weight, cells, lacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +91,8 @@ class ArmScoredBy(ScoredBy):
         tau = (means[:, self.arm] - means[:, 0]).clamp(-self.bound, self.bound)
         mean = means.gather(1, a[:, None])[:, 0]
         sign = (a == self.arm).double() / pi[:, self.arm] - (a == 0).double() / pi[:, 0]
-        none, cells = batch.x.new_empty(batch.n, 0), torch.empty(batch.n, 0, dtype=torch.int64)
-        score = tau - self.centre + sign * (batch.y - mean)
-        own, effect = pi[:, self.arm], tau - self.centre
-        return Scored(none, sign, score, own, weight=batch.weight, effect=effect, cells=cells, lacks=lacks)
+        score, cells = tau - self.centre + sign * (batch.y - mean), torch.empty(batch.n, 0, dtype=torch.int64)
+        return _scored(sign, score, pi[:, self.arm], tau - self.centre, batch.weight, cells, lacks)
 
 
 def weighted(batch: CausalData, each: Tensor) -> Tensor:
@@ -191,7 +188,9 @@ class LineSums(Statistic):
         return {block.name: block.unit(self.share) for block in self.blocks}
 
 
-def _scored(a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor, cells: Tensor, lacks: Tensor) -> Scored:
+def _scored(
+    a: Tensor, y: Tensor, pi: Tensor, effect: Tensor, weight: Tensor | None, cells: Tensor, lacks: Tensor
+) -> Scored:
     return Scored(y.new_empty(len(y), 0), a, y, pi, weight=weight, effect=effect, cells=cells, lacks=lacks)
 
 
@@ -394,10 +393,10 @@ def score_deviation(plan: ComposedPlan, facts: LineFacts, square: float) -> floa
 def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     r"""Return the clip C of scores in their sums, outcome units.
 
-    .. math:: C = c\,\hat\sigma_\varphi \max\Big(\frac{\hat\sigma_\varphi}{\sigma_\varphi}, 1\Big)
+    .. math:: C = c\,\hat\sigma_\varphi \max\Big(\frac{\hat\sigma_\varphi}{\sigma_\varphi}, 1\Big)\, \rho
 
-    with ``line_clip`` c, and the planned deviation in the denominator: the more scores vary beyond what residuals of a
-    normal law make of them, the heavier are their tails.
+    with ``line_clip`` c, ``rarity`` rho, and the planned deviation in the denominator: the more scores vary beyond what
+    residuals of a normal law make of them, the heavier are their tails.
 
     Scores of an outcome that often is at its bounds are hardly more than its range over the propensity: nothing is
     gained beyond it, and much is lost below half of it.
@@ -406,6 +405,9 @@ def line_clip(plan: ComposedPlan, facts: LineFacts, square: float) -> float:
     clip = plan.line_clip * deviation * max(deviation / facts.deviation, 1.0)
     if plan.budget is None:
         clip = 1e3 * facts.deviation  # nothing is clipped
+    elif not plan.reaches_bounds:
+        share = min(facts.treated, 1 - facts.treated)
+        clip *= plan.line_constants.rarity(1 / (facts.inverse * (1 - share)), facts.inverse)
     return min(max(clip, facts.largest / 2), 1.05 * facts.largest) if plan.reaches_bounds else clip
 
 
@@ -439,9 +441,8 @@ def private_lines(
     square = float(squares[0] / steps.mass(rows.n))
     clip = line_clip(plan, facts, square)
     if ruled is None:
-        return LineNumbers(
-            facts, square, steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part)
-        )
+        sums = steps.total(LINE_SUMS, scored, LineSums(line_blocks(plan, facts, clip)), part)
+        return LineNumbers(facts, square, sums)
 
     def summed_of(of: LineSums, whole: float) -> Tensor:
         return steps.total(LINE_SUMS, scored, of, part * of.share / whole) * math.sqrt(of.share / whole)

@@ -211,10 +211,13 @@ class ComposedPlan(PlanSteps):
             return request.regression(levels)
         chosen = all_features(levels, PAIRED, request.heads)[: self.pairs] if pairs is None else tuple(pairs)
         products, combined = PAIRED if chosen else "", UNITS if units is not None else ""
+        unit = 0.0
+        if self.intervals:  # noise of their matrix, scaled to its planned diagonal
+            unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.mass)
         for size in range(max(len(request.kinds), 1), 0, -1):
             for beside in dict.fromkeys((products + combined, products, "")):  # few, and paid for
                 found = replace(request, kinds=request.kinds[:size] + beside).regression(levels, chosen, units)
-                if not self.intervals or self._matrix_noise(found) <= self.constants.interval_edge:
+                if not self.intervals or matrix_noise(found.basis, unit) <= self.constants.interval_edge:
                     return found
         return found
 
@@ -251,11 +254,6 @@ class ComposedPlan(PlanSteps):
         alone, linear = (sums_regression(retained, request.noise, request.variance) for retained in ((), levels))
         found = [self.sign.correlation(each, self.covariates, self.covariates) for each in (alone, linear)]
         return linear if found[1] >= self.sign.worth(found[0], constant=True) else alone
-
-    def _matrix_noise(self, effect: Regression) -> float:
-        """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
-        unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.mass)
-        return matrix_noise(effect.basis, unit)
 
     def _nuisance(self, name: str, two_levels: Sequence[bool] | None) -> Regression:
         if name not in self.requests:

@@ -460,6 +460,9 @@ def planned_line(
         held = plan.treated * (1 - plan.treated)
     deviation = residual / math.sqrt(held)
     clip = plan.line_clip * deviation
+    if not plan.reaches_bounds:
+        share = 0.5 if plan.treated is None else min(plan.treated, 1 - plan.treated)
+        clip *= own.rarity(2 * share / plan.arms, plan.arms / (2 * share * (1 - share)))
     partitions = 0 if plan.cells is None else len(plan.cells.partitions)
     rest = 1 - own.tails - own.spreads * bool(partitions) - own.overlap * (not plan.known_propensity)
     part = rest / (1 + len(set(plan.requested_lines) - {POLICIES}) + partitions)

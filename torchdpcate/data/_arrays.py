@@ -231,7 +231,7 @@ def as_frame(X: Any) -> Any:
     for way in (*_LAZY, "to_pandas", "df"):
         if hasattr(X, way) and not type(X).__module__.startswith("pandas"):  # of pandas it is a column
             X = getattr(X, way)()
-    if hasattr(X, "iloc") and not hasattr(X, "columns") and _has_names(X.index):
+    if hasattr(X, "iloc") and not hasattr(X, "columns") and {str} == {*map(type, X.index)}:
         X = X.to_dict()
     if isinstance(X, Mapping):
         import pandas as pd
@@ -276,10 +276,6 @@ def in_this_order(fit: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         return fit(*args, **named)
 
     return checked
-
-
-def _has_names(index: Any) -> bool:
-    return len(index) > 0 and all(isinstance(name, str) for name in index)
 
 
 def numeric_column(
@@ -382,7 +378,7 @@ def category_codes(
 def _positions(column: "pd.Series", categories: Sequence[Any]) -> np.ndarray:
     """Return the position of each value in ``categories``, int64 [n]: -1 of others, that after the last if missing.
 
-    A word that is a number is every way to write it: a column of integers has 1.0 for 1 where one value is missing.
+    1.0 is 1 too, which columns of integers have in its place where one value is missing.
     """
     import pandas as pd
 
@@ -390,16 +386,12 @@ def _positions(column: "pd.Series", categories: Sequence[Any]) -> np.ndarray:
         values, wrong = _read(column, set(categories) == {0, 1})
         codes = pd.Index(list(categories), dtype=np.float64).get_indexer(values)
         return np.where(np.isnan(values) & ~wrong, len(categories), codes)
-    levels = [level.strip() for level in categories]
-    index = pd.Index(levels, dtype=object)
+    index = pd.Index([level.strip() for level in categories], dtype=object)
     codes = index.get_indexer(column.astype(str).to_numpy(dtype=object))
     codes[column.isna().to_numpy(dtype=bool)] = len(categories)
     words = column[codes < 0].astype(str).str.strip()
     codes[codes < 0] = np.where(words == "", len(categories), index.get_indexer(words))
-    values = [(float(level), place) for place, level in enumerate(levels) if DECIMAL.fullmatch(level)]
-    if values and len(numbers := dict(values)) == len(values):
-        words = column[codes < 0].astype(str).str.strip()
-        codes[codes < 0] = [numbers.get(float(word), -1) if DECIMAL.fullmatch(word) else -1 for word in words]
+    codes[codes < 0] = index.get_indexer(column[codes < 0].astype(str).str.strip().str.removesuffix(".0"))
     return codes
 
 

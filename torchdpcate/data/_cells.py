@@ -123,8 +123,8 @@ def read_cells(column: "pd.Series", codes: Sequence[Code], *, text: bool = False
 def _key(cell: Any, text: bool) -> str | float | None:
     """Return what a cell is looked up by: its word, or its number where it is one; a column's type says nothing."""
     word = None if isinstance(cell, bool | np.bool_ | None) else str(cell).strip()
-    number = word is not None and DECIMAL.fullmatch(word) and not (text and isinstance(cell, str))
-    return float(word) if number else word
+    named = word is None or (text and isinstance(cell, str)) or not DECIMAL.fullmatch(word)
+    return word if named or word is None else float(word)
 
 
 def to_date(what: str, value: Any) -> datetime.date:

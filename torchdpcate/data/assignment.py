@@ -196,8 +196,7 @@ class Pairs:
     @property
     def unit(self) -> PrivacyUnit:
         """Who is protected: a pair, of a crossover a person."""
-        person = PrivacyUnit.person(self.name)
-        return person.paired() if self.period is None else person
+        return PrivacyUnit.person(self.name) if self.period is not None else PrivacyUnit.person(self.name).paired()
 
     def entry(self) -> Any:
         """Return what a domain file has for it."""
@@ -296,8 +295,7 @@ class Pairs:
         if beyond > _LARGE_SHARE * len(d):
             warnings.warn(
                 f"column {self.name!r}: {plural(beyond, 'pair')} differ by more than most = {greatest:g} and were "
-                "moved to it, and so is the effect; give a larger bound that is public. This number is of the records: "
-                "publish it nowhere",
+                "moved to it, and so is the effect; give a larger public bound, and publish this number nowhere",
                 stacklevel=3,
             )
         return d.clamp(-greatest, greatest)

@@ -352,6 +352,5 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     y = outcome.outcome(torch.stack([ends, kind.double()], 1))
     at = torch.cat([(curves[..., :-1] + curves[..., 1:]).repeat(1, 1, kinds) / 2, curves[..., -1:]], 2)
     means = (known / at @ y) / (known / at).sum(2).clamp_min(1)
-    change = means[1:] - means[0]
-    change = change[:, 1:] - change[:, :1] if outcome.by_arm else change.expand(-1, arms - 1)
-    return change.square().mean(0).sqrt()
+    change = (means[1:] - means[0]).square().mean(0)
+    return (change[1:] + change[0] if outcome.by_arm else change.expand(arms - 1)).sqrt()

@@ -18,7 +18,6 @@ from torchdpcate.data._cells import (
     MISSING_LEVEL,
     Code,
     are_dates,
-    are_scores,
     check_codes,
     check_format,
     code_entries,
@@ -287,11 +286,6 @@ class Numeric:
         return tuple(map(self.written, self.levels))
 
     @property
-    def is_text(self) -> bool:
-        """Whether its values are words: dates of another form, or words that all have a score."""
-        return bool(self.format or (self.codes and are_scores(self.codes, self.low, self.high)))
-
-    @property
     def middle(self) -> float:
         """The number that a missing value has: the middle of the bounds on its scale."""
         return float(self._of_share(torch.full((1,), 0.5, dtype=torch.float64)))
@@ -328,17 +322,13 @@ class Numeric:
         return torch.cat([values, torch.zeros_like(values)], 1) if self.missing else values
 
     def _of_share(self, u: Tensor) -> Tensor:
-        u = u.round() if self.two_levels else self._scales.linear_shares(u[:, None])[:, 0]
+        u = u.round() if self.two_levels else CovariateScales([self]).linear_shares(u[:, None])[:, 0]
         return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)
 
     @property
     def linear(self) -> bool:
         """Whether it is scaled linearly: it is on no log scale and has no typical range."""
         return self.scale == "linear" and self.typical is None
-
-    @cached_property
-    def _scales(self) -> CovariateScales:
-        return CovariateScales([self])
 
     def written(self, value: float) -> str:
         """Return a value as it is shown: a number as short as it can be, or the date of a number of days.

@@ -1,7 +1,6 @@
 """The public facts about the records: bounds of every column, and the overlap bound."""
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -264,11 +263,6 @@ class Domain:
     def is_rate(self) -> bool:
         """Whether effects are on a rate: the sum of outcomes over that of an exposure."""
         return self.weights is not None and self.weights.unit is not None
-
-    @property
-    def largest_effect(self) -> float:
-        """Bound of an effect: the outcome's range; of rates there is none, as exposures may be short."""
-        return math.inf if self.is_rate else self.outcome_range
 
     @property
     def effect_unit(self) -> float:

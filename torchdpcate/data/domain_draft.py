@@ -137,8 +137,10 @@ class Entry:
 def treatment_entries(kind: str) -> list[Entry]:
     """Return what is asked of the treatment's column."""
     question = "Its values, of the untreated first" + " (Enter for 0 and 1)" * (kind != WORDS)
-    remark, default = "in the order of 0 and 1: [placebo, drug]", None if kind == WORDS else {}
-    return [Entry(("categories",), f"{question}, such as placebo, drug", _levels, remark, default)]
+    remark = "in the order of 0 and 1: [placebo, drug]"
+    return [
+        Entry(("categories",), f"{question}, such as placebo, drug", _levels, remark, None if kind == WORDS else {})
+    ]
 
 
 def outcome_entries(kind: str, names: Collection[str] = ()) -> list[Entry]:
@@ -176,8 +178,7 @@ def covariate_entries(kind: str, name: str = "") -> list[Entry]:
 
 
 def _missing(rule: str) -> Entry:
-    question = "May it be missing: yes or no (Enter for no)"
-    return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={})
+    return Entry(("missing",), "May it be missing: yes or no (Enter for no)", partial(_rule, rule), default={})
 
 
 def _of_values(kind: str) -> list[Entry]:
@@ -633,7 +634,7 @@ def _share(entry: str, answer: str) -> dict[str, str]:
     return {entry: _digits(share)}
 
 
-def _rule(answer: str, rule: str) -> dict[str, str]:
+def _rule(rule: str, answer: str) -> dict[str, str]:
     """Read yes or no, of a column whose missing values are taken by a rule."""
     if answer.lower() not in ("y", "yes", "n", "no"):
         raise InputError("say yes or no")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -171,9 +172,9 @@ class TableSchema:
 
     @property
     def greatest(self) -> float:
-        """Largest effect that there may be: of pairs the bound of a difference, else that of the domain."""
+        """Largest effect that there may be: the outcome's range, of pairs a bound of differences, of rates none."""
         most = None if self.pairs is None else self.pairs.most
-        return self.domain.largest_effect if most is None else min(most, self.domain.largest_effect)
+        return min(math.inf if self.domain.is_rate else self.domain.outcome_range, most or math.inf)
 
     @property
     def effect_range(self) -> float:
@@ -207,8 +208,7 @@ class TableSchema:
     @property
     def event(self) -> float:
         """What one event adds to a sum of outcomes in half widths; zero where these are no counts."""
-        counted = self.domain.is_rate or self.domain.outcome_kind != "continuous"
-        return 1 / self.summed[1] if counted else 0.0
+        return 1 / self.summed[1] if self.domain.is_rate or self.domain.outcome_kind != "continuous" else 0.0
 
     @property
     def _shown_arms(self) -> Categorical:
@@ -330,7 +330,15 @@ class TableSchema:
     @property
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are words, all of which may have a score, to be read as text."""
-        text = [c.name for c in self.covariates if c.is_text]
+        text = [
+            c.name
+            for c in self.covariates
+            if (
+                c.is_text
+                if isinstance(c, Categorical)
+                else c.format or (c.codes and are_scores(c.codes, c.low, c.high))
+            )
+        ]
         if self.outcome_codes and are_scores(self.outcome_codes, self.domain.outcome_low, self.domain.outcome_high):
             text.append(self.outcome)
         roles = [(self.treatment, self.arms), (self.outcome, self.outcome_levels)]
@@ -625,16 +633,16 @@ class TableSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
         domain = self.domain
-        treatment: dict[str, Any] = {"categories": list(self.arms)} if self.arms else {}
-        if "treatment" in domain.dropped:
-            treatment |= {"missing": DROP}
         entries = [covariate.to_dict() for covariate in self.covariates]
         every = {self.treatment_codes, self.outcome_codes, *(covariate.codes for covariate in self.covariates)}
         own = code_entries(self.outcome_codes) if self.outcome_codes else {}
         shared = every.pop() if len(every) == 1 and "words" not in own else ()
-        if self.treatment_codes and not shared:
-            treatment |= code_entries(self.treatment_codes)
-        treatment |= {key: fact for key, fact in self._shown_arms.to_dict().items() if key in ("label", "labels")}
+        treatment: dict[str, Any] = (
+            ({"categories": list(self.arms)} if self.arms else {})
+            | ({"missing": DROP} if "treatment" in domain.dropped else {})
+            | (code_entries(self.treatment_codes) if self.treatment_codes and not shared else {})
+            | {key: fact for key, fact in self._shown_arms.to_dict().items() if key in ("label", "labels")}
+        )
         facts = {
             "treatment": {"name": self.treatment, **treatment} if treatment else self.treatment,
             "outcome": self._outcome_entry() | ({} if shared else own),

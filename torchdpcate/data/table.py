@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +21,6 @@ from torchdpcate.data.table_stream import TableStream, with_assignment
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(eq=False, repr=False, frozen=True)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,9 +20,6 @@ from torchdpcate.data.records import NOTHING_CLIPPED, CausalData, ClippedValues,
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import CachedStream, RecordStream
 from torchdpcate.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 
 class RowGroups(NamedTuple):

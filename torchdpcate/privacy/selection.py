@@ -278,6 +278,7 @@ class SelectionMechanism(ABC):
     range_sensitivity: float
     name: ClassVar[str]
     formula: ClassVar[str]
+    _noise: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
@@ -377,8 +378,10 @@ class SelectionMechanism(ABC):
     def _law(self, gaps: Tensor) -> Tensor:
         """Probabilities from how far each utility is behind the best, [..., M] in units of the scale."""
 
-    @abstractmethod
-    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor: ...
+    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
+        # a range is at most twice the sensitivity of each utility, so half of it requests the noise that it needs
+        facts = self.epsilon, self.range_sensitivity / 2, self._noise
+        return torch.tensor([noise.select(utilities, *facts) for _ in range(runs)], dtype=torch.int64)
 
 
 class ExponentialMechanism(SelectionMechanism):
@@ -395,6 +398,7 @@ class ExponentialMechanism(SelectionMechanism):
     """
 
     name = "exponential"
+    _noise = "gumbel"
     formula = "P(i) proportional to exp(epsilon U_i / spread)"
 
     @property
@@ -404,9 +408,6 @@ class ExponentialMechanism(SelectionMechanism):
 
     def _law(self, gaps: Tensor) -> Tensor:
         return torch.softmax(-gaps, -1)
-
-    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
-        return _each(utilities, self, noise, runs, "gumbel")
 
 
 class PermuteAndFlip(SelectionMechanism):
@@ -427,13 +428,11 @@ class PermuteAndFlip(SelectionMechanism):
     """
 
     name = "permute_and_flip"
+    _noise = "exponential"
     formula = "the largest of U_i plus exponential noise of scale spread / epsilon"
 
     def _law(self, gaps: Tensor) -> Tensor:
         return exponential_law(gaps)
-
-    def _draw(self, utilities: Tensor, noise: NoiseSource, runs: int) -> Tensor:
-        return _each(utilities, self, noise, runs, "exponential")
 
 
 SELECTIONS = {kind.name: kind for kind in (ExponentialMechanism, PermuteAndFlip)}
@@ -444,12 +443,6 @@ def _finite(utilities: Tensor) -> Tensor:
     if utilities.ndim == 0 or utilities.shape[-1] == 0 or not bool(torch.isfinite(utilities).all()):
         raise InputError(f"utilities of shape {tuple(utilities.shape)}: give finite numbers, one a candidate")
     return utilities.detach().cpu().double()
-
-
-def _each(utilities: Tensor, mechanism: SelectionMechanism, noise: NoiseSource, runs: int, law: str) -> Tensor:
-    # a range is at most twice the sensitivity of each utility, so half of it requests the noise that it needs
-    chosen = [noise.select(utilities, mechanism.epsilon, mechanism.range_sensitivity / 2, law) for _ in range(runs)]
-    return torch.tensor(chosen, dtype=torch.int64)
 
 
 def _game(mechanism: SelectionMechanism, candidates: int, behind: float = 0.0) -> Game:

@@ -16,8 +16,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _INWARDS = 1e-12  # of a record's budget, above the rounding of k times it
-PAIR = "pair"
-"""Name of the unit of two records, such as of matched people, that count as one."""
 _KINDS = {"column": str, "records": int}
 _MOST = 100_000  # records of a person: delta by person is a sum of as many terms
 
@@ -39,7 +37,7 @@ class PrivacyUnit:
     Attributes:
         column: The table's column that names the person; empty where the unit is a record.
         records: k, records of each person.
-        name: ``"person"`` or ``"pair"``; ``"record"`` where there is no column.
+        is_pair: Whether it is a pair, which counts as one record.
 
     Example:
         >>> budget = PrivacyUnit.person("subject_id", 4).record_budget(PrivacyBudget(1.0, 0.0))
@@ -49,10 +47,7 @@ class PrivacyUnit:
 
     column: str = ""
     records: int = 1
-    name: str = field(default="record", init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", "person" if self.column else "record")
+    is_pair: bool = field(default=False, init=False)
 
     @classmethod
     def person(cls, column: str, records: int = 1) -> "PrivacyUnit":
@@ -71,13 +66,18 @@ class PrivacyUnit:
     def paired(self) -> "PrivacyUnit":
         """Return the unit of a pair that the column names."""
         unit = PrivacyUnit(self.column)
-        object.__setattr__(unit, "name", PAIR)
+        object.__setattr__(unit, "is_pair", True)
         return unit
 
     @property
     def is_person(self) -> bool:
         """Whether persons or pairs are protected, not rows."""
         return bool(self.column)
+
+    @property
+    def name(self) -> str:
+        """``"person"``, ``"pair"`` or ``"record"``."""
+        return "pair" if self.is_pair else "person" if self.is_person else "record"
 
     def record_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return what may be spent by record so that all k records of a unit together cost at most a budget.
@@ -112,7 +112,7 @@ class PrivacyUnit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return column and k; nothing of a record."""
-        pair = {"pair": True} if self.name == PAIR else {}
+        pair = {"pair": True} if self.is_pair else {}
         return {"column": self.column, "records": self.records, **pair} if self.is_person else {}
 
     @classmethod

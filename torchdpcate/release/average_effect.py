@@ -140,17 +140,12 @@ class StandardisedBalance(BalanceTable):
 
 
 class LinesRelease(Release):
-    """Averages of effects as lines, with intervals that count sampling and all noise.
-
-    Attributes:
-        weights: Released propensity; None where the estimates use none, or none that is released.
-    """
+    """Averages of effects as lines, with intervals that count sampling and all noise."""
 
     kind = "lines"
     column = "effect"
     of: ClassVar[str]
     """The fact that files of the class have alone."""
-    weights: ReleasedWeights | None
 
     @property
     def estimate(self) -> np.ndarray:
@@ -217,10 +212,8 @@ class LinesRelease(Release):
         cls, tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema, privacy: PrivacyStatement
     ) -> "LinesRelease":
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
-        weights = facts["weights"]
-        released = None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain)
         own: Any = next(kind for kind in cls.__subclasses__() if kind.of in facts)
-        return own(**own.read(tensors, facts, schema), schema=schema, privacy=privacy, weights=released)
+        return own(**own.read(tensors, facts, schema), schema=schema, privacy=privacy)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -352,7 +345,7 @@ class AverageEffectRelease(LinesRelease):
     @staticmethod
     def read(tensors: dict[str, Tensor], facts: dict[str, Any], schema: TableSchema) -> dict[str, Any]:
         """Return its own fields by ``tensors`` and ``facts``."""
-        names = facts["numbers"]
+        names, weights = facts["numbers"], facts["weights"]
         _require_names(names)
         require_tensor(tensors["numbers"], (len(names),), "numbers")
         outcome = tensors.get("outcome_theta")
@@ -362,6 +355,7 @@ class AverageEffectRelease(LinesRelease):
             "estimand": facts["estimand"],
             "main": Estimate.build(tensors["main"], facts["main"]),
             "numbers": dict(zip(names, tensors["numbers"].tolist(), strict=True)),
+            "weights": None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
             "outcome_theta": outcome,
             "balance": None if facts["balance"] is None else _load_balance(tensors, facts["balance"]),
         }

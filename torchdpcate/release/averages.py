@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -12,9 +12,6 @@ from torch import Tensor
 
 from torchdpcate.errors import MissingError
 from torchdpcate.release.estimate import quantile
-
-if TYPE_CHECKING:
-    pass
 
 AVERAGE, ARM = "average", "arm "
 """The line of everybody, and how those of more than two arms begin: each against the reference."""

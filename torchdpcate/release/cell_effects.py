@@ -42,6 +42,7 @@ class CellEffects:
         noise: Standard deviation of the privacy noise, to first order, [cells].
         size: Weighted records of controls and treated, in units of the largest weight, [cells, 2].
         noise_dominated: Whether noise dominates the count of an arm, so that the interval is the full range, [cells].
+        curve: Standard deviation of what a curve of censoring does to all cells alike, part of the others, [cells].
     """
 
     estimate: Tensor
@@ -50,6 +51,7 @@ class CellEffects:
     noise: Tensor
     size: Tensor
     noise_dominated: Tensor
+    curve: Tensor
 
     def half_width(self, level: float) -> Tensor:
         """Return the half width of each cell's interval, [cells]; ``level`` and errors are ``half_width``'s."""
@@ -183,7 +185,8 @@ def cell_effects(
         variance = sampling + noise.square()
     dominated = (sums[..., 1] <= least).any(1)
     estimate = unit * (mean @ signs)
-    return CellEffects(estimate, unit * variance.sqrt(), unit * laplace, unit * noise, size, dominated)
+    laws = unit * variance.sqrt(), unit * laplace, unit * noise
+    return CellEffects(estimate, *laws, size, dominated, torch.zeros_like(estimate))
 
 
 def _together(each: Sequence[CellEffects]) -> CellEffects:

@@ -14,13 +14,12 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, MissingError
 from torchdpcate.release.averages import ABOUT, powers
 from torchdpcate.release.file import Release, ReleaseFile, draw
-from torchdpcate.release.lines import Lines
+from torchdpcate.release.lines import LEVEL, Lines
 from torchdpcate.release.meta_analysis import BETWEEN, FEWEST, FIXED, Pooled, pool
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.population import ROWS
 from torchdpcate.release.release import EffectRelease
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
-from torchdpcate.release.subgroups import LEVEL
 from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:

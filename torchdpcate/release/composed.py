@@ -391,10 +391,10 @@ class ComposedRelease(EffectRelease):
         estimates, variances = averages.estimates[own].clone(), averages.variances[own]
         if not self.arms:
             estimates[0] = self.average_effect
-        parts = {part: variances[:, place].clone() for place, part in enumerate(PARTS)}
-        grouped = [names.index(name) for name in averages.groups]
+        noise, common = variances[:, PARTS.index("noise")], variances[:, PARTS.index("nuisances")].clone()
+        grouped = [*map(names.index, averages.groups)]
         # sums of groups share noise with that of everybody, against each other
-        parts["nuisances"][grouped] += parts["noise"][grouped] / max(len(grouped) - 1, 1)
+        common[grouped] += noise[grouped] / max(len(grouped) - 1, 1)
 
         def ends(level: float) -> Tensor:
             found = torch.tensor([averages.interval(name, level) for name in names], dtype=torch.float64)
@@ -408,12 +408,12 @@ class ComposedRelease(EffectRelease):
             tuple(kinds.get(name, SUBGROUPS) for name in names),
             estimates,
             variances.sum(1).sqrt(),
-            parts["noise"].sqrt(),
+            noise.sqrt(),
             averages.records[own] * self.privacy.n,
             ends,
             self.line_assumptions,
             unshrunk=averages.estimates[own],
-            common=parts["nuisances"],
+            common=common,
             disjoint=(BY_EFFECT,),
             comparable=tuple(self.arm_names)
             or tuple(name for name in names if name not in kinds or kinds[name] in everywhere),

@@ -16,7 +16,7 @@ from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.unit import PAIR, RECORD, PrivacyUnit
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.release.blocks import (
     Block,
     Check,
@@ -436,7 +436,7 @@ def and_counting(words: str, domain: Domain) -> str:
 
 def adjacency_of(unit: PrivacyUnit) -> str:
     """Return which data sets are neighbours, in words."""
-    return {"record": ADJACENCY, PAIR: _PAIR_ADJACENCY}.get(unit.name, PERSON_ADJACENCY)
+    return _PAIR_ADJACENCY if unit.is_pair else PERSON_ADJACENCY if unit.is_person else ADJACENCY
 
 
 def unit_words(unit: PrivacyUnit) -> str:
@@ -448,7 +448,7 @@ def unit_words(unit: PrivacyUnit) -> str:
     """
     if not unit.is_person:
         return UNIT
-    if unit.name == PAIR:
+    if unit.is_pair:
         return f"one pair: {unit.column} says which one a record is in, and its difference counts as one of the records"
     number = "one" if unit.records == 1 else str(unit.records)
     words = f"one person: {unit.column} says whose a record is, and each person has exactly {number} of the records"

@@ -1,7 +1,7 @@
 """Released effects in subgroups: noisy sums of public cells, and what follows from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,10 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.words import labelled
 from torchdpcate.errors import InputError
-from torchdpcate.release.average_effect import LinesRelease, ReleasedWeights
+from torchdpcate.release.average_effect import LinesRelease
 from torchdpcate.release.cell_effects import DEVIATIONS, NUMBERS, CellEffects, cell_effects
 from torchdpcate.release.estimate import checked_level, noise_deviation
-from torchdpcate.release.lines import EVERYBODY, Lines
-from torchdpcate.release.lines import LEVEL as LEVEL
+from torchdpcate.release.lines import EVERYBODY, LEVEL, Lines
 from torchdpcate.release.release import require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -47,7 +46,6 @@ class SubgroupRelease(LinesRelease):
         schema: Columns and public bounds.
         privacy: The privacy statement.
         follow_up: Released counts of the ends of follow-up, see ``curve_errors``; None where outcomes are all known.
-        weights: Released propensity; None where the effects use none, or a known one.
 
     Raises:
         InputError: No such law, or a scale that is not positive.
@@ -69,7 +67,6 @@ class SubgroupRelease(LinesRelease):
     schema: TableSchema
     privacy: PrivacyStatement
     follow_up: Tensor | None = None
-    weights: ReleasedWeights | None = field(default=None)
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
@@ -84,11 +81,6 @@ class SubgroupRelease(LinesRelease):
         return "Estimated average effects of {contrast} on {outcome}" + " in subgroups" * (
             not self.subgroups.of_everybody
         )
-
-    @property
-    def titles(self) -> list[str]:
-        """What each effect is of, in words: its cell, and of more than two arms which is compared with which."""
-        return labelled(self.schema, self._titled(self.subgroups.labels, range(len(self.arms) + 1)))
 
     def _titled(self, cells: Sequence[str], order: Sequence[int]) -> list[str]:
         """Return what effects of cells are of, by names, where the arms are in this order, the reference first."""
@@ -113,17 +105,13 @@ class SubgroupRelease(LinesRelease):
         members, statistics = self.subgroups.members(self.strata), self.statistics[:, list(order)]
         unit, per_person = self.schema.cell_unit, self.privacy.protected.records * self.schema.design_effect
         found = cell_effects(statistics, members, self.law, self.scale, unit, per_person, self.schema.event)
-        curve = self._curve(order)
-        return replace(found, gaussian=found.gaussian.hypot(curve), noise=found.noise.hypot(curve))
-
-    def _curve(self, order: Sequence[int]) -> Tensor:
-        """Return what a curve of censoring does to the effects of arms in this order, [cells]: all cells have it."""
-        censoring, cells = self.domain.censoring, self.subgroups.size
+        censoring = self.domain.censoring
         if self.follow_up is None or censoring is None:
-            return torch.zeros(cells * max(len(order) - 1, 1), dtype=torch.float64)
+            return found
         counts, noise = self.follow_up, DEVIATIONS[self.law] * float(self.privacy.public["follow_up_scale"])
         counts = counts.view(len(order), -1)[list(order)].flatten() if censoring.by_arm else counts
-        return curve_errors(counts, censoring, noise, len(order)).repeat(cells)
+        curve = curve_errors(counts, censoring, noise, len(order)).repeat(len(members))
+        return replace(found, gaussian=found.gaussian.hypot(curve), noise=found.noise.hypot(curve), curve=curve)
 
     @property
     def named(self) -> Lines:
@@ -162,28 +150,22 @@ class SubgroupRelease(LinesRelease):
             self.assumptions,
             at_once=lambda level: ends(checked_level(level) ** (1 / len(names))),
             laplace=found.laplace,
-            common=self._curve(order).square(),
+            common=found.curve.square(),
             disjoint=() if self.arms else groups,  # effects of arms share the reference
             comparable=names,
         )
 
     @property
     def records(self) -> np.ndarray:
-        """About how many records each cell has, by released counts, float64 [cells]; fewer by overlap weights.
+        """About how many records each cell has, by released counts, float64 [cells].
 
         Of more than two arms those in the two that are compared. Weights of surveys, and of follow-up that ended, are
         taken to be as large on average in each cell.
         """
-        unit = torch.ones(1, dtype=torch.float64)
-        if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
-            share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
-            unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in WEIGHTS]) * share
+        unit, public = torch.ones(1, dtype=torch.float64), self.privacy.public
+        if public.get("weights", "equal") != "equal":  # inverse probabilities count each record once in either arm
+            unit = torch.tensor([float(public[name]) for name in ("weight_control", "weight_treated")]) / 2
         return (self.effects.size * unit).sum(1).numpy()
-
-    @property
-    def weighted(self) -> bool:
-        """Whether records weigh by a propensity."""
-        return self.privacy.public.get("weights", "equal") != "equal"
 
     def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
         """Return the pointwise interval of the cell of each row of encoded covariates x [m, q], [m, 2].
@@ -237,7 +219,7 @@ class SubgroupRelease(LinesRelease):
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""
         ends = {} if self.follow_up is None else {"follow_up": self.follow_up}
-        return {"statistics": self.statistics, **ends} | ({} if self.weights is None else self.weights.tensors())
+        return {"statistics": self.statistics, **ends}
 
     def facts(self) -> dict[str, Any]:
         """Return the cells, and the law and scale of the noise."""
@@ -246,7 +228,6 @@ class SubgroupRelease(LinesRelease):
             "released": self.released,
             "law": self.law,
             "scale": self.scale,
-            "weights": None if self.weights is None else self.weights.facts(),
         }
 
     @staticmethod
@@ -265,10 +246,6 @@ class SubgroupRelease(LinesRelease):
                 tensors["follow_up"], (curves * ((censoring.known_ends + 1) * censoring.bins + 1),), "follow_up"
             )
         return {"subgroups": subgroups, "released": facts["released"], **noise}
-
-
-WEIGHTS = ("weight_control", "weight_treated")
-"""Public constants: the largest weight of a control and of a treated record."""
 
 
 def strata_of(subgroups: Subgroups, released: str) -> Subgroups:

@@ -224,8 +224,8 @@ def describe(privacy: PrivacyStatement) -> str:
     factor = math.exp(min(privacy.epsilon, 100.0))
     times = f"{factor:.3g} times" if factor < _FACTOR_LIMIT else "more than a million times"
     chance = f", apart from a chance of 1 in {1 / privacy.delta:,.0f}" if privacy.delta else ""
-    who = privacy.protected.name
-    place, it = ("their", "them") if who == "person" else ("its", "it")
+    named = {"person": ("person", "their", "them")}
+    who, place, it = named.get(privacy.protected.name, (privacy.protected.name, "its", "it"))
     detected = 100 * most_detected(privacy.epsilon, privacy.delta, _FALSE_ALARMS)
     return (
         f"{condition}Whatever is concluded from this release is at most {times} as likely with a given {who} as with "

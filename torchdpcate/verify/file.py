@@ -88,8 +88,11 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
     if problems:
         said = "; ".join(dict.fromkeys(map(_shortened, problems)))
         raise VerificationError(f"{file.path}: changed or inconsistent: {_shortened(said, _MOST_SAID)}")
-    whose = release.privacy.protected
-    unit = f"each {whose.name} has that many of the records" if whose.is_person else "each person has one record"
+    unit = (
+        f"each {release.privacy.protected.name} has that many of the records"
+        if release.privacy.person
+        else "each person has one record"
+    )
     return [
         ("checksum", f"of what the file says, in the file itself, matches ({NO_SIGNATURE}): {file.stated_digest}"),
         ("SHA-256", f"of the file's bytes, as sha256sum, {SUMS_FILE} and the card have it: {file_sum(file.path)}"),

@@ -257,8 +257,7 @@ class _Said:
         self.compared = release.arm_titles or (contrast(self.schema),)
         designed = "randomised" in assumed or self.domain.known_propensity is not None
         self.trial, self.fixed = designed and UNMEASURED not in assumed, release.privacy.public.get("between") == FIXED
-        averages = getattr(self.effect, "averages", None)
-        self.lacking = 0.0 if averages is None or self.trial else averages.lacking
+        self.lacking = 0.0 if self.trial else getattr(getattr(self.effect, "averages", None), "lacking", 0.0)
         self.sites = self.lines.means.index(True) if self.lines.means else 0  # rows of a line before their mean
         self.over = f"over {self.sites} sites, " if self.sites else ""
         self.all, wide = self._rows(self.lines.ends), self._rows(self.lines.at_once or self.lines.ends)
@@ -288,11 +287,8 @@ class _Said:
             own = [k for k, line in enumerate(self.all) if line.group == group != BY_EFFECT]
             records = lines.records[own].clamp_min(0)
             if own and all(self.all[k].known for k in own) and records.sum() > 0:
-                share, y, half = (
-                    records / records.sum(),
-                    lines.estimates[own],
-                    lines.interval(LEVEL)[own].diff()[:, 0] / 2,
-                )
+                share, y = records / records.sum(), lines.estimates[own]
+                half = lines.interval(LEVEL)[own].diff()[:, 0] / 2
                 curve = half.new_zeros(len(own)) if lines.common is None else z * lines.common[own].sqrt()
                 sampled = self.release.privacy.protected.records * share @ (y - share @ y).square() / records.sum()
                 alone = share.square() @ (half.square() - curve.square()).clamp_min(0) + z.square() * sampled

@@ -7,12 +7,7 @@ import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
-from torchdpcate.estimators.average.known_propensity import (
-    CentredSums,
-    DesignFacts,
-    DesignPlan,
-    contrast,
-)
+from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, DesignPlan, contrast
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.release.estimate import half_width

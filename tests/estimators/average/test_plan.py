@@ -7,10 +7,7 @@ import pytest
 from tests.estimators.average.confounded import FEATURES
 from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.estimators.average.covariate_balancing import (
-    LARGEST_RATIO,
-    make_plan,
-)
+from torchdpcate.estimators.average.covariate_balancing import LARGEST_RATIO, make_plan
 from torchdpcate.fit.linear_fits import ObjectiveFit
 from torchdpcate.fit.losses import BalancingLoss
 

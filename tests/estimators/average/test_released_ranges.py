@@ -8,12 +8,7 @@ import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.average.weighted import (
-    BalancedDifference,
-    EffectFacts,
-    released_ranges,
-    size_ends,
-)
+from torchdpcate.estimators.average.weighted import BalancedDifference, EffectFacts, released_ranges, size_ends
 from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products, on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
 

@@ -84,7 +84,7 @@ def test_any_two_arms_are_compared_from_the_same_sums():
 def test_effects_of_everybody_are_averages():
     x, a, y = records()
     release = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
-    assert release.titles == ["low instead of placebo", "high instead of placebo"]
+    assert [*release.named.titles] == ["low instead of placebo", "high instead of placebo"]
     assert release.estimate == pytest.approx(np.array([0.3, 0.5]), abs=0.05)
     assert findings(release, x)[0].startswith("Among everybody, low instead of placebo raises y by 0.")
     assert "subgroups" not in repr(release).split(";")[0].partition(" ")[2]
@@ -93,13 +93,14 @@ def test_effects_of_everybody_are_averages():
 @pytest.mark.slow
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_intervals_hold_as_often_as_they_say(simultaneous):
+    """Of 400 fits 328 hold the truth at least but once in a million, if nine of ten do."""
     held = []
     for seed in range(400):
         learner = SubgroupEffects(TRIAL, SOME, subgroups="everybody").fit(*records(800, seed))
         low, high = learner.release().interval(0.9, simultaneous).T
         inside = (low <= [0.3, 0.5]) & (high >= [0.3, 0.5])
         held.append(inside.all() if simultaneous else inside.mean())
-    assert np.mean(held) >= 0.87
+    assert np.mean(held) >= 0.82
 
 
 # -- by a horizon

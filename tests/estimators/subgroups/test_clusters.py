@@ -63,13 +63,14 @@ def test_a_release_says_what_it_rests_on_and_verifies(tmp_path):
 
 @pytest.mark.slow
 def test_intervals_hold_in_a_cluster_trial_where_others_do_not():
+    """Of 300 fewer than 263 come once in a million, if .95 hold."""
     held = {PLAIN: [], STATED: []}
     for schema, found in held.items():
         for seed in range(300):
             learner = SubgroupEffects(schema, BUDGET, subgroups="everybody").fit(*trial(seed))
             low, high = learner.release().interval(0.95)[0]
             found.append(low <= 1 <= high)
-    assert np.mean(held[STATED]) >= 0.93
+    assert sum(held[STATED]) >= 263
     assert np.mean(held[PLAIN]) < 0.75
 
 

@@ -12,14 +12,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.estimators.subgroups.plan import (
-    KNOWN,
-    SubgroupPlan,
-    Weighting,
-    cell_sums,
-    record_numbers,
-    sensitivity,
-)
+from torchdpcate.estimators.subgroups.plan import KNOWN, SubgroupPlan, Weighting, cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.accounting import event_mu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -166,11 +166,11 @@ def test_a_pair_with_a_missing_outcome_counts_nothing():
 
 @pytest.mark.slow
 def test_intervals_hold_the_effect_of_pairs_and_of_crossovers_with_a_period_effect():
-    """Of 400 runs each: fewer than 366 of a coverage of .95 come by chance once in 900 times."""
+    """Of 400 runs each: fewer than 356 of a coverage of .95 come by chance less than once in a million times."""
     for facts, period in ((PAIRED, 0.0), (CROSSED, 4.0)):
         runs = (fitted(table(seed=seed, period=period), facts, PrivacyBudget(1.0, 0.0)) for seed in range(400))
         ends = np.array([learner.release().interval(0.95)[0] for learner in runs])
-        assert ((ends[:, 0] <= 3) & (ends[:, 1] >= 3)).sum() >= 366
+        assert ((ends[:, 0] <= 3) & (ends[:, 1] >= 3)).sum() >= 356
 
 
 def change(where, **columns):
@@ -185,6 +185,7 @@ def change(where, **columns):
         (change(lambda f: f["pair"] == 3, treat=1), PAIRED, "has 1 name without one treated"),
         (change(lambda f: f["pair"] == 3, pair=4), PAIRED, "has 1 name without one treated"),
         (change(lambda f: (f["pair"] == 3) & (f["treat"] == 1), sex="?"), PAIRED, "sex"),
+        (change(lambda f: f["treat"] == 1, sex="m"), PAIRED, "pairs differ in sex, which has no mean; leave it out of"),
         (table(20).drop(columns="pair"), PAIRED, "X lacks the column 'pair' of assignment"),
         (change(lambda f: f["pair"] == 3, visit=1), CROSSED, "column 'visit' has not two periods"),
         (change(lambda f: f["pair"] == 3, visit=2), CROSSED, "column 'visit' has not two periods"),

@@ -55,14 +55,16 @@ def test_without_noise_it_is_the_difference_of_two_ratios_of_sums(propensity):
     assert sum(found.size[0]) == pytest.approx(3000) if propensity == 0.5 else sum(found.size[0]) < 3000
 
 
-@pytest.mark.parametrize("events", [(0.0, 2.0), (0.0, 5.0), (1.0, 6.0)])
-def test_intervals_hold_rates_of_few_events(events):
-    """Of 2,000 draws 94 %: without one event more .86, .88 and .93, at little noise, where an arm may have none."""
+@pytest.mark.parametrize("events", [(0.0, 2.0), (0.0, 5.0), (1.0, 6.0), (20.0, 30.0)])
+@pytest.mark.parametrize("scale", [1e-6, 2.0])
+def test_intervals_hold_rates_of_few_events(events, scale):
+    """Of 2,000 draws 94 %: without one event more .86, .88 and .93 of the first three, at little noise."""
     random, runs = torch.Generator().manual_seed(5), 2000
     happened = torch.poisson(torch.tensor(events).expand(runs, 2), generator=random).double()
     one, none = (rate_numbers(torch.tensor([y]).double(), torch.ones(1).double())[0] for y in (1.0, 0.0))
     sums = happened[..., None] * one + (500 - happened)[..., None] * none
-    found = cell_effects(sums, torch.eye(runs).double(), RATE, 1e-6, 1.0, 1, 1.0)
+    sums += torch.from_numpy(np.random.default_rng(5).laplace(0, scale, sums.shape))
+    found = cell_effects(sums, torch.eye(runs).double(), RATE, scale, 1.0, 1, 1.0)
     held = (found.estimate - (events[1] - events[0]) / 500).abs() <= found.half_width(0.95)
     assert held.double().mean() >= 0.94
 
@@ -83,17 +85,6 @@ def test_an_interval_holds_a_rate_that_follow_up_shorter_than_planned_makes_larg
     assert hidden.named.rows()[0]["low"] is None
     [line] = [part for part in hidden.plot().axes[0].collections if "noise" in str(part.get_label())]
     assert np.isfinite(line.get_segments()).all()
-
-
-@pytest.mark.slow
-def test_intervals_of_rates_hold_as_often_as_they_say():
-    """Of 300 fits 243 hold the truth at least but once in a million, if nine of ten do."""
-    held = 0
-    for seed in range(300):
-        learner = SubgroupEffects(TRIAL, PrivacyBudget(1.0, 0.0), subgroups="everybody").fit(*records(2000, seed))
-        [(low, high)] = learner.release().interval(0.9)
-        held += low <= 1.5 * float(RATES[1] - RATES[0]) <= high
-    assert held >= 243
 
 
 def test_rates_are_called_by_their_unit_and_travel_with_their_facts():

@@ -429,7 +429,6 @@ class SubgroupTask(TaskSpec):
         lines, truth, (exact, width) = self._shown, self._truth, self._exact_cells
         values = lines.estimates.numpy()
         inside, at_once = (lines.interval(LEVEL, together).numpy() for together in (False, True))
-        mean_width = float(np.diff(inside).mean())
         found: dict[str, Any] = {
             "cells": [{"cell": row.pop("line"), **row} for row in lines.rows(LEVEL)],
             "cells_count": len(values),
@@ -438,7 +437,7 @@ class SubgroupTask(TaskSpec):
             "estimate_most": float(values.max()),
             "noise": _root_mean_square(lines.noise.numpy()),
             "noise_planned": self._noise_planned,
-            "width": mean_width if math.isfinite(mean_width) else None,
+            "width": mean if math.isfinite(mean := float(np.diff(inside).mean())) else None,
             "width_nonprivate": width,
             "dominated": sum(lines.dominated),
         }

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -186,8 +186,7 @@ def record_numbers(
     if law == RATE:
         assert exposure is not None
         return weights[:, None] * rate_numbers(u.clamp(0, 1), exposure.double().clamp(0, 1))
-    u = u.clamp(-1, 1)
-    return weights[:, None] * (powers(u) @ basis(law).T)
+    return weights[:, None] * (powers(u.clamp(-1, 1)) @ basis(law).T)
 
 
 def cell_sums(
@@ -236,9 +235,6 @@ def sensitivity(law: str, partitions: int, n: int) -> float:
         return partitions * (2 + NUMBERS[law] * step)
     return math.sqrt(partitions) * (2 + math.sqrt(NUMBERS[law]) * step)
 
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_STRATA = 4096
 FOLLOW_UP = Charge(Purpose.WEIGHTS, "subgroups", "follow_up")
@@ -367,19 +363,11 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     @classmethod
     def restated(cls, release: SubgroupRelease) -> Self:
-        privacy = release.privacy
-        public, block = privacy.public, privacy.blocks[0]
+        public, block = release.privacy.public, release.privacy.blocks[0]
         weighting = Weighting.of(RANDOMISED if public["weights"] == EQUAL else "auto", release.schema)
-        return cls(
-            privacy.n,
-            release.schema,
-            release.subgroups,
-            requested_budget(block, public["epsilon"], public.get("delta", 0.0)),
-            weighting,
-            release.law,
-            release.released,
-            str(public["learner"]),
-        )
+        budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
+        facts = release.privacy.n, release.schema, release.subgroups, budget, weighting, release.law, release.released
+        return cls(*facts, str(public["learner"]))
 
     def answers(self, release: SubgroupRelease) -> dict[str, Tensor]:
         ends = {} if release.follow_up is None else {"follow_up": release.follow_up}
@@ -442,12 +430,12 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     @property
     def curve_noise(self) -> float:
-        """What noise in the curve of censoring is expected to do to an effect: half are followed to the horizon."""
+        """What noise in the curve of censoring is expected to do to an effect: half, or the floor, are followed."""
         censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
         if censoring is None or self.budget is None:
             return 0.0
-        ends = (censoring.known_ends + 1) * censoring.bins
-        cells = torch.tensor([0.5 / ends] * ends + [0.5], dtype=torch.float64)
+        ends, share = (censoring.known_ends + 1) * censoring.bins, max(0.5, censoring.floor)
+        cells = torch.tensor([(1 - share) / ends] * ends + [share], dtype=torch.float64)
         counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
         noise = DEVIATIONS[self.law] * self.ends_law.scale
         return float(curve_errors(counts, censoring, noise, len(mass)).max())
@@ -480,19 +468,6 @@ class SubgroupPlan(Plan[SubgroupRelease]):
     def _split(self, values: Tensor) -> Sequence[Tensor]:
         """Return numbers of cells [cells], partition by partition."""
         return values.split([partition.size for partition in self.subgroups.partitions])
-
-    def table(self) -> "pd.DataFrame":
-        """Return one row a cell: its name, the records planned and the least ones, and the noise to expect."""
-        import pandas as pd
-
-        columns = {
-            "cell": self.subgroups.labels,
-            "records": self.records.numpy(),
-            "least_records": self.least_records.numpy(),
-            "noise": self.cell_noise.numpy(),
-            "partition": self.subgroups.of_partition,
-        }
-        return pd.DataFrame(columns)
 
 
 def plan_subgroups(
@@ -529,11 +504,8 @@ def plan_subgroups(
         return SubgroupPlan(n, schema, subgroups, None, weighting, first, SEPARATE, **settings)
     laws = (first,) if budget.delta == 0 or first == RATE else (LAPLACE, GAUSSIAN)
     ways = (SEPARATE, CROSSED) if _crosses(subgroups) else (SEPARATE,)
-    plans = (
-        SubgroupPlan(n, schema, subgroups, budget, weighting, law, way, **settings)
-        for law, way in itertools.product(laws, ways)
-    )
-    return min(plans, key=_error)
+    facts = n, schema, subgroups, budget, weighting
+    return min((SubgroupPlan(*facts, *own, **settings) for own in itertools.product(laws, ways)), key=_error)
 
 
 def _crosses(subgroups: Subgroups) -> bool:
@@ -548,5 +520,4 @@ def _crosses(subgroups: Subgroups) -> bool:
 
 def _error(plan: SubgroupPlan) -> float:
     """Return what decides: the variance of the noise of a sum, its mean over the cells of each partition, added up."""
-    sizes = plan.mass / plan.records
-    return float(((plan.cell_noise * plan.records).square() / sizes).sum())
+    return float(((plan.cell_noise * plan.records).square() * plan.records).sum()) / plan.mass

@@ -4,7 +4,6 @@ A recording noise source and the charges share one log, so that the order is see
 what was drawn must be the value without noise, so that no draw can be shrunk after it was made.
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -22,13 +21,12 @@ from tests.registered import (
     RLearner,
     SmoothSensitivity,
 )
-from tests.release.helpers import DOMAIN, QUERIES, nuisances, stage
+from tests.release.helpers import QUERIES, stage
 from tests.sessions import noted
 from torchdpcate import LinearSecondStage
 from torchdpcate.causal.score import DRScore
 from torchdpcate.data.records import public_split
 from torchdpcate.fit.nuisance_config import NuisanceConfig
-from torchdpcate.heads.stage import LinearStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import SmoothNoise
@@ -137,27 +135,11 @@ def grid_step(scale: float) -> float:
     return 2.0 ** (math.floor(math.log2(scale)) - 20)
 
 
-def doubly_robust(n: int, ridge: float, threshold: float) -> LinearStage:
-    """Helpers' stage with the DR score: another B and S, so that constants would show."""
-    plain, score, eta = stage(n, ridge, threshold), DRScore(), nuisances()
-    old = plain.block
-
-    def regression(x, a, y):
-        values = eta.predict(x)
-        return score.regression(a, y, values, values.mu1 - values.mu0)
-
-    # The R-score's s and w of these records, read back as (a, y) of new ones: any records serve.
-    a, y = (old.w > 0).double(), DOMAIN.clip_outcome(old.s)
-    s, w = regression(old.x, a, y)
-    bounds = score.bounds(DOMAIN)
-    return dataclasses.replace(plain, block=dataclasses.replace(old, s=s, w=w, regression=regression, bounds=bounds))
-
-
-# Records, ridge and threshold; both scores.
+# Records, ridge and threshold; both scores, which have another B and S, so that constants would show.
 STAGES = [
     pytest.param(lambda: stage(400, 0.02, 0.5), R_BOUNDS, id="r"),
     pytest.param(lambda: stage(250, 0.3, 1.7), R_BOUNDS, id="r-strong-ridge"),
-    pytest.param(lambda: doubly_robust(300, 0.05, 2.5), DR_BOUNDS, id="dr"),
+    pytest.param(lambda: stage(300, 0.05, 2.5, DRScore), DR_BOUNDS, id="dr"),
 ]
 
 
