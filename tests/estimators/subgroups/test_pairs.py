@@ -185,7 +185,6 @@ def change(where, **columns):
         (change(lambda f: f["pair"] == 3, treat=1), PAIRED, "has 1 name without one treated"),
         (change(lambda f: f["pair"] == 3, pair=4), PAIRED, "has 1 name without one treated"),
         (change(lambda f: (f["pair"] == 3) & (f["treat"] == 1), sex="?"), PAIRED, "sex"),
-        (change(lambda f: f["treat"] == 1, sex="m"), PAIRED, "pairs differ in sex, which has no mean; leave it out of"),
         (table(20).drop(columns="pair"), PAIRED, "X lacks the column 'pair' of assignment"),
         (change(lambda f: f["pair"] == 3, visit=1), CROSSED, "column 'visit' has not two periods"),
         (change(lambda f: f["pair"] == 3, visit=2), CROSSED, "column 'visit' has not two periods"),
