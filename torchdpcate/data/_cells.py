@@ -69,11 +69,6 @@ def _pair(code: Code) -> tuple[Any, Any]:
     return code if isinstance(code, tuple) else (code, None)
 
 
-def are_scores(codes: Sequence[Code], low: float, high: float) -> bool:
-    """Return whether words stand for the least and the most that there may be, as those of an order do."""
-    return {low, high} <= {code[1] for code in codes if isinstance(code, tuple)}
-
-
 def code_entries(codes: Sequence[Code]) -> dict[str, Any]:
     """Return the entries of a domain file from which ``check_codes`` makes the same."""
     words = {code[0]: code[1] for code in codes if isinstance(code, tuple)}

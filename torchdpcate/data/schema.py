@@ -26,7 +26,7 @@ from torchdpcate.data._arrays import (
     numeric_column,
     to_matrix,
 )
-from torchdpcate.data._cells import Code, are_scores, code_entries, read_cells
+from torchdpcate.data._cells import Code, code_entries, read_cells
 from torchdpcate.data._frames import CSV, PARQUET, file_kind, files_of
 from torchdpcate.data.assignment import Cluster, Pairs
 from torchdpcate.data.censoring import columns_or_outcome
@@ -329,18 +329,8 @@ class TableSchema:
 
     @property
     def text_columns(self) -> frozenset[str]:
-        """Columns whose values are words, all of which may have a score, to be read as text."""
-        text = [
-            c.name
-            for c in self.covariates
-            if (
-                c.is_text
-                if isinstance(c, Categorical)
-                else c.format or (c.codes and are_scores(c.codes, c.low, c.high))
-            )
-        ]
-        if self.outcome_codes and are_scores(self.outcome_codes, self.domain.outcome_low, self.domain.outcome_high):
-            text.append(self.outcome)
+        """Columns whose values are words, to be read as text."""
+        text = [c.name for c in self.covariates if (c.is_text if isinstance(c, Categorical) else c.format)]
         roles = [(self.treatment, self.arms), (self.outcome, self.outcome_levels)]
         if self.domain.censoring is not None:
             roles.append((self.domain.censoring.event, self.domain.censoring.success))
