@@ -250,12 +250,14 @@ def _deaths(rate: float, treated: float | None) -> Callable[[np.random.Generator
     return draw
 
 
-def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Callable[[np.random.Generator, int], Draw]:
+def _counts(
+    zeros: float, cohort: bool, most: float, costs: bool = False, treated: float = 0.5
+) -> Callable[[np.random.Generator, int], Draw]:
     def draw(rng: np.random.Generator, n: int) -> Draw:
         x = covariates(rng, n)
         level = linear(rng, x, 0.4)
         change = rng.uniform(-0.4, 0.4) + linear(rng, x, 0.1)
-        e = _propensity(0.8 * level + linear(rng, x, 0.4), 0.05) if cohort else np.full(n, 0.5)
+        e = _propensity(0.8 * level + linear(rng, x, 0.4), 0.05) if cohort else np.full(n, treated)
         a = (rng.uniform(size=n) < e).astype(float)
         scale = 800.0 if costs else 4.0
         frailty = rng.gamma(1.0, 1.0, n) if not costs else rng.lognormal(-0.5, 1.0, n)
@@ -269,7 +271,7 @@ def _counts(zeros: float, cohort: bool, most: float, costs: bool = False) -> Cal
         grid = stats.lognorm(1.0, scale=np.exp(-0.5)).ppf(quantiles) if costs else stats.gamma(1.0).ppf(quantiles)
         arms = [np.minimum(scale * np.exp(level + part)[:, None] * grid, most).mean(1) for part in (0.0, change)]
         effect = (1 - zeros) * (arms[1] - arms[0])
-        known = None if cohort else 0.5
+        known = None if cohort else treated
         return Draw(x, a, y, effect, e, (0.0, most), 0.05, known, "continuous" if costs else "count")
 
     return draw
@@ -421,6 +423,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], Draw]] = {
     "trial, deaths": _deaths(0.05, 0.5),
     "trial, days": _counts(0.0, False, 120.0),
     "trial, costs": _counts(0.3, False, 20_000.0, costs=True),
+    "trial, days, 10 % treated": _counts(0.0, False, 120.0, treated=0.1),
     "trial, clusters": _clusters(stated=False),
     "trial, clusters stated": _clusters(stated=True),
     "linear": _continuous(logit=0.8),
