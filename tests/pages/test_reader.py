@@ -30,8 +30,8 @@ QUESTIONS = {
     "how large is it?": r"(raises|lowers|better than treating nobody)[^.]* by [0-9.,]+ (points|EUR|days)",
     "how sure is it?": INTERVAL,
     "better or worse, for which arm?": "this speaks for|is better than treating",
-    "for whom more?": "For whom more|The average|What the rule gains|By site",
-    "by what is nothing seen?": r"(No curve is estimated at so many records|hardly changes) by .*(age|sex)",
+    "for whom more?": "Groups and comparisons|The average|What the rule gains|By site",
+    "by what is nothing seen?": r"(No difference of the effect is shown|hardly changes) by .*(age|sex)",
     "how many records is each number of?": r"Records, about .*[0-9],[0-9]{3}",
     "what of it is noise?": "privacy noise",
     "was it randomised?": "Treatment was randomised|Nothing unmeasured drives both",
@@ -122,16 +122,16 @@ def test_a_curve_is_drawn_where_its_band_leaves_out_that_effects_are_the_same() 
     page = reader_page(SIX["trial"]())
     (shown,) = re.findall(r'alt="effect on [^"]* against ([^"]*)"', page)
     assert re.fullmatch(r"pain at entry, points: \+[0-9.]+ at 0, \u2212[0-9.]+ at 10\.", shown)
-    assert "No curve is estimated at so many records by age, sex." in page
+    assert "No difference of the effect is shown by age, sex." in page
     flat = reader_page(SIX["cohort"]())
     assert " against " not in "".join(re.findall(r'alt="([^"]*)"', flat))
-    assert "at so many records by age, sex, pain at entry." in flat
+    assert "effect is shown by age, sex, pain at entry." in flat
 
 
 def test_an_effect_without_a_band_is_not_drawn() -> None:
     page = reader_page(replace(composed_effect(), privacy=OWN))
     assert " against " not in "".join(re.findall(r'alt="([^"]*)"', page))
-    assert "No curve is estimated at so many records by age, sex, site." in page
+    assert "No difference of the effect is shown by age, sex, site." in page
 
 
 def test_an_effect_without_intervals_has_a_band_and_words_for_it() -> None:

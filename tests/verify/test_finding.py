@@ -73,7 +73,7 @@ def test_an_average_is_worded_with_arms_unit_and_direction():
         said.head[0],
     )
     assert said.head[1:] == ("Lower pain is better: this speaks for drug.",)
-    assert said.whom == ("It is about people like those in the 1,500 records: age 18 to 90 years; sex f, m.",)
+    assert said.whom == ("It is about people like those in the 1,500 records: age 18 to 90 years.",)
 
 
 def test_figures_are_those_that_the_interval_supports():
@@ -94,7 +94,8 @@ def test_direction_and_what_is_better_agree_with_the_interval(effect, words, bet
     speaks |= {("lowers", "higher"): "a = 0", ("lowers", "lower"): "a = 1"}
     arm = speaks.get((words, better or ""))
     assert any(f"this speaks for {arm}." in line for line in said.head) is (arm is not None)
-    assert ("more of them would narrow it" in said.head[-1]) is (words == "no effect")
+    possible = "Any effect in that interval is possible; more records would narrow it."
+    assert (possible in said.head) is (words == "no effect")
 
 
 def test_without_a_law_or_under_noise_nothing_is_concluded():
@@ -120,7 +121,8 @@ def test_what_was_not_worth_asking_is_said_where_its_noise_hides_it(epsilon, tol
 def test_the_average_over_subgroups_counts_who_of_all_people_is_in_which():
     """Effects of 2 and -2 of a hundred people each, known without error: 1.96 times 2 over the root of 200."""
     one, other = [[50.0, 0, 0], [0.0, 0, 50]], [[0.0, 0, 50], [50.0, 0, 0]]
-    release = replace(subgroups(), statistics=torch.tensor([one, other]).double())
+    privacy = replace(subgroups().privacy, n=200)
+    release = replace(subgroups(), statistics=torch.tensor([one, other]).double(), privacy=privacy)
     assert "(95% interval −0.28 to +0.28)" in Findings.of(release).head[0]
 
 
@@ -190,22 +192,27 @@ def test_lines_say_the_average_and_what_it_rests_on():
     assert abs(release.average_effect - lines.estimate()) <= lines.error()
 
 
-@pytest.mark.parametrize(("better", "most", "least"), [("lower", 0, 2), ("higher", 2, 0), (None, 2, 0)])
-def test_groups_are_named_by_who_gains(better, most, least):
-    """Estimates of groups that ascend by effect: of pain, which is to be low, the first gains most."""
-    facts = {name: value for name, value in FACTS["outcome"].items() if name != "better"}
-    facts = {**FACTS, "outcome": facts | ({} if better is None else {"better": better})}
-    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), facts=facts).release_function()
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((-3.5, -0.5), ["The effect differs between these groups: +3.0 points (95% interval +2.2 to +3.8)."]),
+        ((-2.1, -1.9), ["No difference of the effect is shown between these groups: +0.20 points"]),
+        ((-0.5, -3.5), ["The effect differs between these groups: −3.0 points", "Their order is not as predicted"]),
+    ],
+)
+def test_groups_are_of_predicted_effects_and_compared(ends, said):
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
     names = ("average", "group 1", "group 2", "group 3")
-    estimates = torch.tensor([-2.0, -3.5, -2.0, -0.5]).double()
-    some = torch.full((4, 4), 0.01).double()
-    lines = Averages(names, estimates, some, torch.tensor([1.0, 0.3, 0.4, 0.3]).double(), 0.0, 0.0)
-    groups = check_words(replace(release, averages=lines)).groups
-    own = ("whose effect is estimated largest", "whose effect is estimated least")
-    own = own if better is None else ("who gain most", "who gain least")
-    for words, who, place in zip(groups[:2], own, (1 + most, 1 + least), strict=True):
-        value = numbers([float(estimates[place])], 1.96 * 0.2)[0]
-        assert words.startswith(f"For the third {who}, the effect is {value} points (95% interval")
+    estimates = torch.tensor([-2.0, ends[0], -2.0, ends[1]]).double()
+    shares = torch.tensor([1.0, 0.2, 0.4, 0.3]).double()
+    lines = Averages(names, estimates, torch.full((4, 4), 0.01).double(), shares, 0.0, 0.0)
+    release = replace(release, averages=lines)
+    groups = check_words(release).groups
+    for words, who, value in zip(groups, ("highest", "lowest"), ends[::-1], strict=False):
+        shown = numbers([value], 1.96 * 0.2)[0]
+        assert words.startswith(f"For those with the {who} predicted effects, the effect is {shown} points (95%")
+    assert [words[: len(start)] for words, start in zip(groups[2:], said, strict=True)] == said
+    assert release.lines()["records"].tolist() == [1500, 333, 667, 500]  # 1,500 in all
 
 
 def test_policies_are_said_by_the_cells_whose_treatment_gains(tmp_path):
@@ -244,11 +251,12 @@ def test_people_at_the_stated_overlap_are_a_finding_with_what_helps():
     facts = {name: value for name, value in FACTS.items() if name != "propensity"}
     release = fitted(RLearner, PrivacyBudget(20.0, 1e-5), facts=facts | {"overlap": 0.3}).release_function()
     assert release.averages.lacking < 0.02  # half are treated, whatever their covariates
-    assert not any("less of a chance" in words for words in findings(release))
+    assert not any("Released numbers" in words for words in findings(release))
     many = check_words(replace(release, averages=replace(release.averages, lacking=0.163)))
-    place = next(k for k, words in enumerate(many.rests_on) if "less of a chance" in words)
-    assert many.rests_on[place] == "By released numbers, at least 16% of the people have less of a chance."
-    assert many.rests_on[place - 1].endswith("with a chance of at least 30%.")
+    place = next(k for k, words in enumerate(many.rests_on) if "Released numbers" in words)
+    assert many.rests_on[place] == "Released numbers speak against it: at least 16% of the people have less."
+    assert many.rests_on[place - 1] == "It is stated that everybody has a chance of at least 30% of each arm."
+    assert not any(words.startswith("Everybody may get") for words in many.rests_on)
     assert "records without them would help" in many.rests_on[place + 1]
 
 
@@ -259,7 +267,7 @@ def test_without_an_interval_the_noise_stands_beside_the_number():
     assert noise_of(bare) > 0
     assert " changes pain by about −" in said[0]
     assert said[1].startswith("It has no interval, and nothing can be concluded: the error to expect is about ")
-    assert said[1].endswith(" for one person.") == (bare.form != "constant")
+    assert "person" not in said[1]  # the number before it is a mean
 
 
 def test_verify_and_the_page_say_the_same(constant, tmp_path, capsys):

@@ -79,6 +79,11 @@ class PrivacyUnit:
         """Whether persons or pairs are protected, not rows."""
         return bool(self.column)
 
+    @property
+    def counted(self) -> str:
+        """What n counts: rows are records, but of a unit that counts as one of them."""
+        return self.name if self.records == 1 else "record"
+
     def record_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return what may be spent by record so that all k records of a unit together cost at most a budget.
 

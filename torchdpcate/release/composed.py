@@ -380,7 +380,7 @@ class ComposedRelease(EffectRelease):
         averages = self.averages
         if averages is None:
             return None if self.law is None or self.arms else self._average_alone()
-        own = [k for k, name in enumerate(averages.names) if name != SLOPE]
+        own = [k for k, name in enumerate(averages.names) if name not in (SLOPE, EVERYBODY)]  # the average is there
         names = tuple(averages.names[k] for k in own)
         kinds = {name: BY_EFFECT for name in averages.groups} | dict.fromkeys(VALUES, OF_RULE)
         kinds |= dict.fromkeys(averages.policies, OF_POLICY) | {AVERAGE: EVERYBODY}
@@ -394,6 +394,8 @@ class ComposedRelease(EffectRelease):
         parts = {part: variances[:, place].clone() for place, part in enumerate(PARTS)}
         grouped = [names.index(name) for name in averages.groups]
         # sums of groups share noise with that of everybody, against each other
+        records = averages.records[own] * self.privacy.n
+        records[grouped] *= self.privacy.n / records[grouped].sum().clamp_min(1)
         parts["nuisances"][grouped] += parts["noise"][grouped] / max(len(grouped) - 1, 1)
 
         def ends(level: float) -> Tensor:
@@ -409,7 +411,7 @@ class ComposedRelease(EffectRelease):
             estimates,
             variances.sum(1).sqrt(),
             parts["noise"].sqrt(),
-            averages.records[own] * self.privacy.n,
+            records,
             ends,
             self.line_assumptions,
             unshrunk=averages.estimates[own],
@@ -422,7 +424,7 @@ class ComposedRelease(EffectRelease):
     @property
     def _line_titles(self) -> list[str]:
         """What each of the averages is of, in words."""
-        return list(self.arm_titles) or labelled(self.schema, self.required_averages.titles(self.domain.better))
+        return list(self.arm_titles) or labelled(self.schema, self.required_averages.titles())
 
     def _average_alone(self) -> Lines:
         law = self._required_law()

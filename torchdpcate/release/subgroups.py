@@ -178,7 +178,14 @@ class SubgroupRelease(LinesRelease):
         if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
             share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
             unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in WEIGHTS]) * share
-        return (self.effects.size * unit).sum(1).numpy()
+        found, n = (self.effects.size * unit).sum(1), self.privacy.n
+        if not self.arms:  # whatever noise says, each partition has no more than all records, and all if all count
+            every = self.domain.expected_weight is None and not self.weighted
+            each = found.split([partition.size for partition in self.subgroups.partitions])
+            sums = [float(part.sum().clamp_min(1)) for part in each]
+            pairs = zip(each, sums, strict=True)
+            found = torch.cat([part * (n / total if every or total > n else 1) for part, total in pairs])
+        return found.numpy()
 
     @property
     def weighted(self) -> bool:
