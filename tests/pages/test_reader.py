@@ -8,8 +8,10 @@ import torch
 
 from experiments.pages import RELEASES as SIX
 from tests.pages.releases import cohort
+from tests.pages.test_labels import made
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import DRAWN, RELEASES
+from tests.verify import test_subgroups
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import OF_REGRESSION
@@ -138,6 +140,25 @@ def test_an_effect_without_intervals_has_a_band_and_words_for_it() -> None:
     page = reader_page(cohort()).replace("&#39;", "'").replace("\\u0027", "'")
     assert " against x1: " in page
     assert page.count(f"95% {OF_REGRESSION}") == 2  # below the answer, and above the figures
+
+
+def test_one_line_has_one_interval_and_its_share_of_noise_is_no_more_than_it_is() -> None:
+    page = text_of(reader_page(replace(RELEASES["subgroups"](), privacy=OWN)))
+    assert "95%, all at once" in page
+    assert "noise in the line's own sums" in page
+    assert "privacy may cost more" in page
+    records = test_subgroups.released("laplace").lines().groupby("group")["records"].sum()
+    assert records.tolist() == [1500.0] * 2
+    assert "all at once" not in text_of(reader_page(made("everybody")))
+
+
+def test_a_thirteenth_covariate_is_named_and_not_counted() -> None:
+    found = average_effect._example()
+    for count, said in ((13, "x12: 0 to 1"), (14, "and 2 more")):
+        facts = found.schema.to_dict() | {"covariates": {f"x{k}": {"low": 0, "high": 1} for k in range(count)}}
+        text = text_of(reader_page(replace(found, schema=TableSchema.from_dict(facts), privacy=OWN)))
+        assert said in text
+        assert "and 1 more" not in text.split("Known of each")[1]
 
 
 def test_checksums_of_the_folder_are_renewed(tmp_path: Path) -> None:

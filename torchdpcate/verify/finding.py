@@ -515,7 +515,10 @@ class _Said:
     def _each(self, line: _Line) -> str:
         value, interval = self.found(line)
         what = "the effect is" if line.clear else "no effect is shown:"
-        return f"For {line.title}, {f'{what} {value} ({interval})' if line.known else 'nothing can be concluded'}."
+        if not line.known:
+            return f"For {line.title}, nothing can be concluded."
+        said = f"For {line.title}, {what} {value} ({interval})."
+        return said if len(said.split()) <= MOST_WORDS else f"{_capital(line.title)}: {value} ({interval})."
 
     def _spread(self) -> str:
         """Return between which ends most effects of the reference population are released."""
@@ -556,7 +559,7 @@ class _Said:
         cohort, lacking, censoring = not self.trial, self.lacking, self.domain.censoring
         alone, pairs, cluster = self.schema.assignment is None, self.schema.pairs, self.schema.cluster
         missing, few = " or ".join(self.domain.dropped), lacking >= _FEW[0]
-        name = "" if cluster is None else cluster.name
+        name, most = "" if cluster is None else cluster.name, 0.0 if pairs is None else pairs.most or 0.0
         size, rho = (None, 0.0) if cluster is None else (cluster.size, cluster.correlation or 0.0)
         counted = size is not None and any(line.known for line in self.all)
         by, known = censoring and censoring.kind == EVENT_BY_HORIZON, self.domain.known_propensity is not None
@@ -568,6 +571,7 @@ class _Said:
             f"Intervals count clusters of at most {size} records, correlated by at most {rho:g}.": counted,
             "In each pair it was drawn who is treated, as the design says.": self.trial and pairs and not pairs.period,
             "Which arm came first was drawn, and nothing of it is left in the second period.": pairs and pairs.period,
+            f"A difference within a pair counts as {self.size(most)} at most.": most,
             "Nothing unmeasured drives both treatment and outcome.": cohort,
             f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort
             and not (pairs or few),
