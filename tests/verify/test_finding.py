@@ -332,6 +332,12 @@ def test_averages_without_an_interval_speak_of_no_person_and_advise_what_was_not
         assert "By covariate" not in page
 
 
+def test_everybody_has_one_line():
+    release = fitted(AverageEffect, subgroups="everybody", noise=None).release()
+    assert release.lines()["line"].tolist() == ["everybody"]
+    assert check_words(release).groups == ()
+
+
 def test_what_it_rests_on_names_clusters_rates_and_events_that_compete(constant):
     said = check_words(released("clusters"))
     assert "Whole clusters (school) were randomised, as the design says." in said.rests_on
