@@ -542,7 +542,7 @@ class ComposedRelease(EffectRelease):
         if others:
             found["averages"] = others
         if self.law is None:
-            return found | ({"no_intervals": self.without_words} if self.without else {})
+            return found | ({"no_intervals_of_persons": self.without_words} if self.without else {})
         return found | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:

@@ -341,8 +341,8 @@ class _Said:
                 more = self._meaning() if self.main[0].clear else self._worth(self.main[0].noise)
                 return [*self._answer(*pairs[0]), *(more or self._noisy(self.main[0]))][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
-            known, meaning = self._known_arms(), self._meaning()
-            return [*known, *(self._answer(*pair)[0] for pair in pairs[: max(2 - len(known), 0)]), *meaning]
+            named, meaning = self._known_arms(), self._meaning()
+            return [*named, *(self._answer(*pair)[0] for pair in pairs[: max(2 - len(named), 0)]), *meaning]
         if self.cells:
             known = sorted((line for line in self.cells if line.known), key=lambda line: line.estimate)
             return [*self._in_cells(), *map(self._each, dict.fromkeys(known[-1:] + known[:1]))][:3]
@@ -646,7 +646,7 @@ class _Said:
             budget = f"epsilon = {privacy.epsilon:.3g}, delta = {privacy.delta:.3g}"
             little = f"An epsilon above {_LITTLE:g} promises little: handle it almost like the records."
             said = f"Each {whom} is protected by {budget}, {level.value}: {_SURE[level]}."
-            return [said, *_true({little: privacy.epsilon > _LITTLE})]
+            return [said, *_true({little: (privacy.epsilon or 0.0) > _LITTLE})]
         why = "there is no proof of any" if privacy.level == Level.HEURISTIC else "a condition of its proof fails"
         why = why if privacy.private_noise else "its noise had a fixed seed, as tests have it"
         return [f"No privacy guarantee, for {why}: keep it as confidential as the records."]
