@@ -54,6 +54,10 @@ _ROWS = 256
 _MOST_FIGURES, _MOST_LINES, _MOST_COLUMNS = 16, 200, 12
 _WIDER = 0.7  # of its width, that a band is wider which is no interval, before a curve is drawn: from 95 % to 99.9 %
 _SAME = 0.05  # of a share: less is hardly a difference
+_SHARE = [
+    "The share of noise is the part of the interval's variance that is noise in the line's own sums.",
+    "Noise in models, and what intervals allow for it, is not in that share: privacy may cost more.",
+]
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
 
@@ -188,11 +192,7 @@ def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
     shows = " ".join(["Forest plot.", *found.head])
     left = len(lines.names) - len(table)
     notes = ["Intervals count sampling and all privacy noise."] if table["low"].notna().any() else []
-    shared = (
-        "The share of noise is the part of the interval's variance that is noise in the line's own sums.",
-        "Noise in models, and what intervals allow for it, is not in that share: privacy may cost more.",
-    )
-    notes += [*shared] * ("Share of noise" in columns)
+    notes += _SHARE * ("Share of noise" in columns)
     notes += [f"{left:,} further lines are not shown."] * (left > 0)
     made = {"title": title, "picture": svg_of(plot_lines(release, alone=False)), "shows": shows}
     return made | {"heads": list(columns), "groups": groups, "notes": notes}
@@ -222,8 +222,6 @@ def _curves(release: Release, rows: Tensor) -> list[Curve]:
     effect, decided = function_of(release), release.decision
     if (effect is None and decided is None) or (decided is None and not _differs(release)):
         return []
-    if decided is None and not release.of_persons:
-        return []
     used, average = getattr(effect, "features_used", None), effect is None or effect.reference is not None
     found = []
     for name, places in release.schema.places.items():
@@ -237,7 +235,7 @@ def _curves(release: Release, rows: Tensor) -> list[Curve]:
 def _differs(release: Release) -> bool:
     """Return whether effects may be seen to differ: they are not one number, and no groups by effect are alike."""
     lines = release.named
-    if getattr(release.function, "form", "") == "constant":
+    if not release.varies:
         return False
     groups = () if lines is None else tuple(zip(lines.names, lines.groups, strict=True))
     ends = [name for name, of in groups if of == BY_EFFECT]
@@ -407,9 +405,8 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         Numbers and names; or one sentence that says why this release has no such form, empty where it is of no person.
     """
     schema, effect, decided = release.schema, function_of(release), release.decision
-    constant = not release.of_persons or getattr(effect, "form", "") == "constant"
-    if (effect is None or constant) and decided is None:
-        return ""  # the same for everybody
+    if decided is None and (effect is None or not release.varies):
+        return ""
     own: dict[str, Any] = {}
     if hasattr(effect, "basis"):
         own = {"effect": _effect(effect)} | ({"arms": list(release.arm_titles), "arm": 0} if release.arms else {})

@@ -174,6 +174,11 @@ class Release(ABC):
         return self.function is not None and self.privacy.public.get("learner") != "AverageEffect"
 
     @property
+    def varies(self) -> bool:
+        """Whether persons may have different effects by it."""
+        return self.of_persons and getattr(self.function, "form", "") != "constant"
+
+    @property
     def why_no_lines(self) -> str:
         """Why there are no lines, in words."""
         return f"it is of kind {self.kind}; a release of effects by one composition has averages and groups"
@@ -312,8 +317,7 @@ def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figu
 
 def subject(release: Release) -> str:
     """Return what a release is about, with the names of its treatment and outcome."""
-    schema, of_persons = release.schema, release.of_persons
-    constant = not of_persons or getattr(release.function, "form", "") == "constant"
+    schema, constant = release.schema, not release.varies
     names = {"treatment": schema.treatment_label, "outcome": outcome_words(schema)}
     about = release.subject.removesuffix(" as a function of the covariates" * constant)
     return about.format(**names, contrast=contrast(schema), aim=aim(schema))

@@ -254,7 +254,6 @@ class _Said:
     def __init__(self, release: Release, rows: Tensor) -> None:
         self.release, self.rows, self.schema, self.domain = release, rows, release.schema, release.domain
         self.effect, self.lines = release.function, release.named or _NOTHING
-        self.varies = release.of_persons and getattr(self.effect, "form", "") != "constant"
         censoring, assumed = self.domain.censoring, self.lines.assumptions
         chance = self.domain.outcome_kind == "binary" or (censoring and censoring.kind == EVENT_BY_HORIZON)
         self.factor, self.unit = (100.0, "percentage points") if chance else (1.0, outcome_unit(self.schema))
@@ -338,8 +337,10 @@ class _Said:
         if self.main:
             pairs = list(zip(self.main, self.compared, strict=True))
             if len(pairs) == 1:
-                more = self._meaning() if self.main[0].clear else self._worth(self.main[0].noise)
-                return [*self._answer(*pairs[0]), *(more or self._noisy(self.main[0]))][:3]
+                line = self.main[0]
+                noisy = _true({"Most of its width is noise for privacy.": 2 * line.noise**2 > line.error**2})
+                more = self._meaning() if line.clear else self._worth(line.noise) or noisy
+                return [*self._answer(*pairs[0]), *more][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
             named, meaning = self._known_arms(), self._meaning()
             return [*named, *(self._answer(*pair)[0] for pair in pairs[: max(2 - len(named), 0)]), *meaning]
@@ -373,17 +374,11 @@ class _Said:
         possible = f"Any effect in that interval is possible; {more} would narrow it."
         return [*_joined(starts, f": {found}", f"the estimate is {found}"), possible]
 
-    def _noisy(self, line: _Line) -> list[str]:
-        """Return that an interval is mostly noise, where at least half of its variance is known to be."""
-        return _true({"Most of its width is noise for privacy.": 2 * line.noise**2 > line.error**2})
-
     def _known_arms(self) -> list[str]:
         """Return which arms have an effect that is shown, where the two clearest answers would leave some out."""
-        sides = {"raise": 1, "lower": -1}
-        names = [line.title.partition(" instead of ")[0] for line in self.main]
-        pairs = list(zip(names, self.main, strict=True))
-        arms = {word: [name for name, line in pairs if line.clear == sign] for word, sign in sides.items()}
-        start = f"Of {len(names)} arms, these are shown to"
+        named = [(line.title.partition(" instead of ")[0], line.clear) for line in self.main]
+        start = f"Of {len(named)} arms, these are shown to"
+        arms = {word: [name for name, clear in named if clear == sign] for word, sign in (("raise", 1), ("lower", -1))}
         many = sum(map(len, arms.values())) > 2
         return [_listed(f"{start} {word} {self.outcome}", own) for word, own in arms.items() if own and many]
 
@@ -438,9 +433,8 @@ class _Said:
     def _apart(self, one: _Line, other: _Line, between: str) -> str:
         """Return by how much two lines differ, or that no difference is shown."""
         line = _Line("", "", *self.lines.contrast(one.title, other.title))
-        value, interval = self.found(line)
         start = "The effect differs" if line.clear else "No difference of the effect is shown"
-        return next(iter(_joined([f"{start} between {between}", start], f": {value} ({interval})", "")))
+        return _joined([f"{start} between {between}", start], ": {} ({})".format(*self.found(line)), "")[0]
 
     def _decides(self) -> list[str]:
         """Return whom a rule gives what."""
@@ -501,7 +495,7 @@ class _Said:
             found.append(self._apart(ends[-1], ends[0], "these groups"))
             wrong = "Their order is not as predicted, so who has the larger effects is not known."
             found += _true({wrong: ends[-1].estimate < ends[0].estimate})
-        if self.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
+        if self.release.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
             found.append(self._spread())
         found += self._in_cells() if self.cells and self.main else []
         for against in ("treating nobody", "treating everybody"):
@@ -589,14 +583,11 @@ class _Said:
             "Each person's records are at one site alone.": self.sites,
             "The sites are like a sample of those that the mean is about.": self.sites and not self.fixed,
             "The estimate lies off the middle of its interval because it is drawn toward the mean of the fitted "
-            "effects.": self._off(),
+            "effects.": self.effect is not None
+            and not (self.sites or self.release.arms)
+            and any(abs(line.estimate - (line.low + line.high) / 2) > _OFF * 2 * line.half for line in self.main),
         }
         return _true(facts)
-
-    def _off(self) -> bool:
-        """Whether the average of a fitted effect lies so far from the middle of its interval that readers ask why."""
-        own = self.main if self.effect is not None and not (self.sites or self.release.arms) else []
-        return any(abs(line.estimate - (line.low + line.high) / 2) > _OFF * 2 * line.half for line in own)
 
     def robustness(self) -> list[str]:
         """Return how strong an unmeasured cause would have to be; nothing in trials, or of an effect of about zero."""
@@ -613,7 +604,7 @@ class _Said:
             return ["The rule sees the listed covariates alone: what else is known of a patient it does not count."]
         if not self.release.of_persons:
             return ["These are averages: what one person gains or loses they do not say."]
-        if not self.varies:
+        if not self.release.varies:
             return ["Everybody has the same number here: so many records carry no more."]
         read = "It has no interval here: do not act on one person's number alone."
         if self.effect.has_intervals and self.main:
