@@ -187,8 +187,8 @@ def forest_figure(
     axes.set_title(title, fontsize=9, pad=18 + above if speaks else 6)
     for at, said in enumerate(sides):
         said = f"{said} \N{RIGHTWARDS ARROW}" if at else f"\N{LEFTWARDS ARROW} {said}"
-        place: dict[str, Any] = {"xytext": (0, 2 + at * above), "textcoords": "offset points", "va": "bottom"}
-        axes.annotate(said, (at, 1), xycoords="axes fraction", ha="right" if at else "left", fontsize=8, **place)
+        beside: dict[str, Any] = {"xytext": (0, 2 + at * above), "textcoords": "offset points", "va": "bottom"}
+        axes.annotate(said, (at, 1), xycoords="axes fraction", ha="right" if at else "left", fontsize=8, **beside)
     if axes.get_legend_handles_labels()[0]:
         legend_below(axes, columns=1 if bands else 2)
     return figure
