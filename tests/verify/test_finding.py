@@ -281,6 +281,8 @@ def test_two_subgroups_are_compared_with_each_other():
         assert said.startswith(start)
         assert numbers([made.contrast(*made.lines().index)[0]])[0].rstrip("0.") in said
         assert "none of" not in said
+    (said,) = check_words(released("laplace")).groups  # of more than two
+    assert said == "In 4 subgroups no difference from that average is shown, counting all at once."
 
 
 def arms(n, effects, label=""):
