@@ -420,7 +420,8 @@ class _Said:
         on = "" if self.main else f" on {self.outcome}"
         none = f"no effect{on} is shown"
         if at_once and self.main:
-            value, differs, none = self.main[0].estimate, "differs from that average", "no difference from that average is shown"
+            value, differs = self.main[0].estimate, "differs from that average"
+            none = "no difference from that average is shown"
         elif len(signs) == 1:
             differs = f"is {'above' if 1 in signs else 'below'} zero"
         apart = [line.title for line in known if not line.low <= value <= line.high]
