@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -111,3 +112,16 @@ def test_pictures_of_pages_have_names_as_they_are():
     for name in NAMES.values():
         assert effect_picture(panel(name, levels=(name, "b")), name)
         assert decision_picture(shares(name), [name, "b"])
+
+
+def test_what_both_sides_of_a_forest_speak_for_does_not_overlap():
+    """Of long arms in narrow axes, between long names and texts."""
+    long = "levamisole or levamisole and fluorouracil"
+    for speaks in (["observation", long], [long, long], ["a = 0", "a = 1"]):
+        figure = forest_figure(cells(long), speaks=speaks, texts=["+0.10 (−0.20 to +0.40)"] * 2)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        drawn = canvas.get_renderer()
+        sides = [text for text in figure.findobj(Text) if "speaks for" in text.get_text()]
+        one, other = (text.get_window_extent(drawn) for text in sides)
+        assert not one.overlaps(other)

@@ -8,8 +8,10 @@ import torch
 
 from experiments.pages import RELEASES as SIX
 from tests.pages.releases import cohort
+from tests.pages.test_labels import made
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import DRAWN, RELEASES
+from tests.verify import test_subgroups
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import OF_REGRESSION
@@ -30,8 +32,8 @@ QUESTIONS = {
     "how large is it?": r"(raises|lowers|better than treating nobody)[^.]* by [0-9.,]+ (points|EUR|days)",
     "how sure is it?": INTERVAL,
     "better or worse, for which arm?": "this speaks for|is better than treating",
-    "for whom more?": "For whom more|The average|What the rule gains|By site",
-    "by what is nothing seen?": r"(No curve is estimated at so many records|hardly changes) by .*(age|sex)",
+    "for whom more?": "Groups and comparisons|The average|What the rule gains|By site",
+    "by what is nothing seen?": r"(No difference of the effect is shown|hardly changes) by .*(age|sex)",
     "how many records is each number of?": r"Records, about .*[0-9],[0-9]{3}",
     "what of it is noise?": "privacy noise",
     "was it randomised?": "Treatment was randomised|Nothing unmeasured drives both",
@@ -122,22 +124,41 @@ def test_a_curve_is_drawn_where_its_band_leaves_out_that_effects_are_the_same() 
     page = reader_page(SIX["trial"]())
     (shown,) = re.findall(r'alt="effect on [^"]* against ([^"]*)"', page)
     assert re.fullmatch(r"pain at entry, points: \+[0-9.]+ at 0, \u2212[0-9.]+ at 10\.", shown)
-    assert "No curve is estimated at so many records by age, sex." in page
+    assert "No difference of the effect is shown by age, sex." in page
     flat = reader_page(SIX["cohort"]())
     assert " against " not in "".join(re.findall(r'alt="([^"]*)"', flat))
-    assert "at so many records by age, sex, pain at entry." in flat
+    assert "effect is shown by age, sex, pain at entry." in flat
 
 
 def test_an_effect_without_a_band_is_not_drawn() -> None:
     page = reader_page(replace(composed_effect(), privacy=OWN))
     assert " against " not in "".join(re.findall(r'alt="([^"]*)"', page))
-    assert "No curve is estimated at so many records by age, sex, site." in page
+    assert "No difference of the effect is shown by age, sex, site." in page
 
 
 def test_an_effect_without_intervals_has_a_band_and_words_for_it() -> None:
     page = reader_page(cohort()).replace("&#39;", "'").replace("\\u0027", "'")
     assert " against x1: " in page
     assert page.count(f"95% {OF_REGRESSION}") == 2  # below the answer, and above the figures
+
+
+def test_one_line_has_one_interval_and_its_share_of_noise_is_no_more_than_it_is() -> None:
+    page = text_of(reader_page(replace(RELEASES["subgroups"](), privacy=OWN)))
+    assert "95%, all at once" in page
+    assert "noise in the line's own sums" in page
+    assert "privacy may cost more" in page
+    records = test_subgroups.released("laplace").lines().groupby("group")["records"].sum()
+    assert records.tolist() == [1500.0] * 2
+    assert "all at once" not in text_of(reader_page(made("everybody")))
+
+
+def test_a_thirteenth_covariate_is_named_and_not_counted() -> None:
+    found = average_effect._example()
+    for count, said in ((13, "x12: 0 to 1"), (14, "and 2 more")):
+        facts = found.schema.to_dict() | {"covariates": {f"x{k}": {"low": 0, "high": 1} for k in range(count)}}
+        text = text_of(reader_page(replace(found, schema=TableSchema.from_dict(facts), privacy=OWN)))
+        assert said in text
+        assert "and 1 more" not in text.split("Known of each")[1]
 
 
 def test_checksums_of_the_folder_are_renewed(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ class Censoring:
     def event_words(self) -> str:
         """The event by its label, or by its column and which of its codes say that it came, where it has others."""
         codes = "" if self.levels == (0, 1) else f" = {' or '.join(map(str, self.success))}"
-        either = ", or one that competes" if self.competes and self.kind == RESTRICTED_MEAN else ""
+        either = ", or one that competes" if self.levels and self.competes and self.kind == RESTRICTED_MEAN else ""
         return f"{self.label}{either}" if self.label else f"the event ({self.event}{codes}{either})"
 
     @property

@@ -35,8 +35,11 @@ def arm(schema: "TableSchema", label: int) -> str:
         'treat = 1'
     """
     word = dict(zip(schema.actions, schema.arm_labels, strict=True)).get(label, str(label))
-    plain = is_number(word) or word.lower() in _PLAIN
-    return f"{schema.treatment_label} = {word}" if plain else word
+    return f"{schema.treatment_label} = {word}" if _is_plain(word) else word
+
+
+def _is_plain(word: str) -> bool:
+    return is_number(word) or word.lower() in _PLAIN
 
 
 def contrast(schema: "TableSchema") -> str:
@@ -71,11 +74,15 @@ def outcome_words(schema: "TableSchema") -> str:
         'the mean time without the event (relapse) within 1,825 days'
         >>> outcome_words(TableSchema.from_dict({**facts, "outcome": {**outcome, "kind": "event_by_horizon"}}))
         'the chance of the event (relapse) within 1,825 days'
+        >>> state = {"name": "state", "categories": ["mild", "severe"]}
+        >>> outcome_words(TableSchema.from_dict({**facts, "outcome": state}))
+        'state = severe'
     """
     censoring = schema.domain.censoring
     if censoring is None:
-        rate = schema.domain.is_rate and schema.domain.weights
-        return f"{schema.outcome_label} per {rate.unit}" if rate else schema.outcome_label
+        rate, label, told = schema.domain.is_rate and schema.domain.weights, schema.outcome_label, schema.success
+        told = () if label != schema.outcome or all(map(_is_plain, map(str, told))) else told
+        return f"{label} per {rate.unit}" if rate else " = ".join([label, *[" or ".join(map(str, told))] * bool(told)])
     what = "mean time without" if censoring.kind == RESTRICTED_MEAN else "chance of"
     within = f"within {censoring.horizon:,.10g} {schema.outcome_unit}".rstrip()
     return f"the {what} {censoring.event_words} {within}"

@@ -98,6 +98,7 @@ def _draw_expected(axes: "Axes", table: "BalanceTable", shown: list[int]) -> Non
 _MOST_LINES = 60
 _THOUSANDS = 1_000
 _SIDE = 34  # letters of what a side speaks for
+_BESIDE = 36  # letters of both sides that fit into a line above narrow axes
 _WIDE = 100  # of a line below the figure
 _LARGEST, _LEAST = 9.0, 4.0  # sides of the squares, in points
 
@@ -181,11 +182,13 @@ def forest_figure(
     axes.set_xlabel("\n".join([*textwrap.wrap(label, _WIDE), *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""]))
-    axes.set_title(title, fontsize=9, pad=18 if speaks else 6)
-    for at, words in enumerate(speaks):
-        said = shortened(f"speaks for {words}", _SIDE)
+    sides = [shortened(f"speaks for {words}", _SIDE) for words in speaks]
+    above = 11 if sum(map(len, sides)) > _BESIDE else 0  # points of a line, which the second is above the first
+    axes.set_title(title, fontsize=9, pad=18 + above if speaks else 6)
+    for at, said in enumerate(sides):
         said = f"{said} \N{RIGHTWARDS ARROW}" if at else f"\N{LEFTWARDS ARROW} {said}"
-        axes.annotate(said, (at, 1.01), xycoords="axes fraction", ha="right" if at else "left", va="bottom", fontsize=8)
+        beside: dict[str, Any] = {"xytext": (0, 2 + at * above), "textcoords": "offset points", "va": "bottom"}
+        axes.annotate(said, (at, 1), xycoords="axes fraction", ha="right" if at else "left", fontsize=8, **beside)
     if axes.get_legend_handles_labels()[0]:
         legend_below(axes, columns=1 if bands else 2)
     return figure

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchdpcate._templates import render, script, some
 from torchdpcate.candidates.kinds import Constants, Thresholds
+from torchdpcate.data._cells import are_scores, code_entries
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.covariates import Covariate, Numeric, bounds_in_words
 from torchdpcate.data.study import read_queries
@@ -53,6 +54,10 @@ _ROWS = 256
 _MOST_FIGURES, _MOST_LINES, _MOST_COLUMNS = 16, 200, 12
 _WIDER = 0.7  # of its width, that a band is wider which is no interval, before a curve is drawn: from 95 % to 99.9 %
 _SAME = 0.05  # of a share: less is hardly a difference
+_SHARE = [
+    "The share of noise is the part of the interval's variance that is noise in the line's own sums.",
+    "Noise in models, and what intervals allow for it, is not in that share: privacy may cost more.",
+]
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
 
@@ -139,7 +144,12 @@ def _people(release: Release) -> list[tuple[str, str]]:
     schema, domain, unit = release.schema, release.domain, outcome_unit(release.schema)
     better = f", {domain.better} is better" if domain.better else ""
     bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip().replace("-", "\N{MINUS SIGN}")
-    shown = list(map(bounds_in_words, schema.covariates[:_MOST_COLUMNS]))
+    bounds += " in the whole time of a record" * domain.is_rate
+    if are_scores(schema.outcome_codes, domain.outcome_low, domain.outcome_high):
+        scores = code_entries(schema.outcome_codes)["words"]
+        bounds += f" ({', '.join(f'{word} {score:g}' for word, score in scores.items())})"
+    most = _MOST_COLUMNS + (len(schema.covariates) == _MOST_COLUMNS + 1)  # one is no longer than "and 1 more"
+    shown = list(map(bounds_in_words, schema.covariates[:most]))
     more = [f"and {len(schema.covariates) - len(shown)} more"] * (len(schema.covariates) > len(shown))
     return [
         ("Compared", contrast(schema)),
@@ -155,8 +165,12 @@ def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
         return None
     table, (_, unit) = lines.table(LEVEL).head(_MOST_LINES), shown_in(release.schema)
     gains, (points, ends) = {*lines.groups} <= GAINS, zip(*line_texts(release), strict=True)
-    wide = [] if lines.at_once is None else [together for _, together in line_texts(release, at_once=True)]
+    alone = lines.at_once is None or len(lines.names) == 1
+    wide = [] if alone else [together for _, together in line_texts(release, at_once=True)]
     share = table["noise_share"].map(lambda part: "not known" if math.isnan(part) else f"{part:.0%}")
+    counted = f"{release.privacy.protected.counted.capitalize()}s"
+    every = bool(release.domain.dropped) and float(lines.records.max()) >= release.privacy.n  # some count nothing
+    counted += " in the table" if every else ", about"
     given: dict[str, Any] = {
         "Of": table["line"],
         ", ".join(filter(None, ["Improvement" if gains else "Effect", unit])): points,
@@ -164,7 +178,7 @@ def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
         f"{LEVEL:.0%}, all at once": wide,
         "Share of noise": share if table["noise_share"].notna().any() else [],
         "Weight": table["weight"].map(lambda part: f"{part:.0%}" if part else "none") if "weight" in table else [],
-        "Records, about": [f"{n:,.0f}" if n >= 1 else "none" for n in table["records"]]
+        counted: [f"{n:,.0f}" if n >= 1 else "none" for n in table["records"]]
         if table["records"].notna().all()
         else [],
     }
@@ -173,12 +187,12 @@ def _lines(release: Release, found: Findings) -> dict[str, Any] | None:
     for name, row in zip(table["group"], zip(*columns.values(), strict=True), strict=True):
         groups.setdefault(str(name), []).append(row)
     groups = {"" if len(groups) == 1 or name == rows[0][0] else name: rows for name, rows in groups.items()}
-    several = "For whom more, for whom less" if len(table) > 1 else "The average"
+    several = "Groups and comparisons" if len(table) > 1 else "The average"
     title = "What the rule gains" if gains else several if lines.weights is None else "By site"
     shows = " ".join(["Forest plot.", *found.head])
     left = len(lines.names) - len(table)
     notes = ["Intervals count sampling and all privacy noise."] if table["low"].notna().any() else []
-    notes += ["The share of noise is what privacy adds to the squared error."] * ("Share of noise" in columns)
+    notes += _SHARE * ("Share of noise" in columns)
     notes += [f"{left:,} further lines are not shown."] * (left > 0)
     made = {"title": title, "picture": svg_of(plot_lines(release, alone=False)), "shows": shows}
     return made | {"heads": list(columns), "groups": groups, "notes": notes}
@@ -221,7 +235,7 @@ def _curves(release: Release, rows: Tensor) -> list[Curve]:
 def _differs(release: Release) -> bool:
     """Return whether effects may be seen to differ: they are not one number, and no groups by effect are alike."""
     lines = release.named
-    if getattr(release.function, "form", "") == "constant":
+    if not release.varies:
         return False
     groups = () if lines is None else tuple(zip(lines.names, lines.groups, strict=True))
     ends = [name for name, of in groups if of == BY_EFFECT]
@@ -276,11 +290,11 @@ def _bands(release: Release) -> str:
 def _unseen(release: Release, drawn: set[str]) -> str:
     """Return by which covariates no difference is known."""
     left = some(c.label for c in release.schema.covariates if c.name not in drawn)
-    if not left or (function_of(release) is None and release.decision is None):
+    if not left or (release.decision is None and (function_of(release) is None or not release.of_persons)):
         return ""
     if release.decision is not None:
         return f"The decision hardly changes by {left}."
-    return f"No curve is estimated at so many records by {left}."
+    return f"No difference of the effect is shown by {left}."
 
 
 STEPS = 200
@@ -391,7 +405,7 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         Numbers and names; or one sentence that says why this release has no such form, empty where it is of no person.
     """
     schema, effect, decided = release.schema, function_of(release), release.decision
-    if effect is None and decided is None:
+    if decided is None and (effect is None or not release.varies):
         return ""
     own: dict[str, Any] = {}
     if hasattr(effect, "basis"):
@@ -414,7 +428,6 @@ def offline_model(release: Release, charts: Iterable[str] = ()) -> dict[str, Any
         "against": [names.index(name) for name in dict.fromkeys(charts)],
         **({} if effect is None else dict(zip(("factor", "unit"), shown_in(schema), strict=True))),
         "note": f"Band: {LEVEL:.0%} {OF_REGRESSION}." if "variances" in own.get("effect", {}) else "",
-        "ofAverage": getattr(effect, "form", "") == "constant" and getattr(effect, "law", None) is None,
     }
 
 

@@ -79,6 +79,11 @@ class PrivacyUnit:
         """``"person"``, ``"pair"`` or ``"record"``."""
         return "pair" if self.is_pair else "person" if self.is_person else "record"
 
+    @property
+    def counted(self) -> str:
+        """What n counts: rows are records, but of a unit that counts as one of them."""
+        return self.name if self.records == 1 else "record"
+
     def record_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return what may be spent by record so that all k records of a unit together cost at most a budget.
 

@@ -72,28 +72,18 @@ def whom(name: str) -> str:
     return f"people weighted by e^{of[0]:g} (1 - e)^{of[1]:g}, e their chance of treatment"
 
 
-_PARTS_OF = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
-
-
-def group_title(k: int, count: int, better: str | None) -> str:
+def group_title(k: int, count: int) -> str:
     """Return who the k-th group of so many by effect is, in words, from 1 for the least effects.
 
-    Args:
-        k: Which group.
-        count: How many there are.
-        better: Whether ``higher`` or ``lower`` outcomes are better; None: that is not said.
-
     Example:
-        >>> [group_title(k, 3, "lower") for k in (1, 2, 3)]
-        ['the third who gain most', 'the middle third', 'the third who gain least']
+        >>> [group_title(k, 3) for k in (1, 2, 3)][::2]
+        ['those with the lowest predicted effects', 'those with the highest predicted effects']
+        >>> group_title(2, 3), group_title(2, 4)
+        ('those with the middle predicted effects', 'group 2 of 4 by predicted effect')
     """
-    part = _PARTS_OF.get(count, f"1/{count}")
     if k not in (1, count):
-        return f"the middle {part}" if count == 3 else f"{part} {k} of {count} by effect"
-    if better is None:
-        return f"the {part} whose effect is estimated {'least' if k == 1 else 'largest'}"
-    most = (k == count) == (better == "higher")
-    return f"the {part} who gain {'most' if most else 'least'}"
+        return "those with the middle predicted effects" if count == 3 else f"group {k} of {count} by predicted effect"
+    return f"those with the {'lowest' if k == 1 else 'highest'} predicted effects"
 
 
 class Ruled(NamedTuple):
@@ -312,10 +302,10 @@ class Averages:
         """Names of the lines of a rule's values: of one that treats everybody or nobody there is one."""
         return tuple(name for name in VALUES if name in self.names)
 
-    def titles(self, better: str | None = None) -> list[str]:
-        """Return whom each line is about, in words; ``better`` as of ``group_title``."""
+    def titles(self) -> list[str]:
+        """Return whom each line is about, in words."""
         groups = self.groups
-        words = {name: group_title(k + 1, len(groups), better) for k, name in enumerate(groups)}
+        words = {name: group_title(k + 1, len(groups)) for k, name in enumerate(groups)}
         words |= {name: whom(name) for name in (*ABOUT, *tilts_of(self.names))} | self.policies
         return [words.get(name, name) for name in self.names]
 

@@ -380,7 +380,7 @@ class ComposedRelease(EffectRelease):
         averages = self.averages
         if averages is None:
             return None if self.law is None or self.arms else self._average_alone()
-        own = [k for k, name in enumerate(averages.names) if name != SLOPE]
+        own = [k for k, name in enumerate(averages.names) if name not in (SLOPE, EVERYBODY)]  # the average is there
         names = tuple(averages.names[k] for k in own)
         kinds = {name: BY_EFFECT for name in averages.groups} | dict.fromkeys(VALUES, OF_RULE)
         kinds |= dict.fromkeys(averages.policies, OF_POLICY) | {AVERAGE: EVERYBODY}
@@ -395,6 +395,8 @@ class ComposedRelease(EffectRelease):
         grouped = [*map(names.index, averages.groups)]
         # sums of groups share noise with that of everybody, against each other
         common[grouped] += noise[grouped] / max(len(grouped) - 1, 1)
+        records = averages.records[own] * self.privacy.n
+        records[grouped] *= self.privacy.n / records[grouped].sum().clamp_min(1)
 
         def ends(level: float) -> Tensor:
             found = torch.tensor([averages.interval(name, level) for name in names], dtype=torch.float64)
@@ -409,7 +411,7 @@ class ComposedRelease(EffectRelease):
             estimates,
             variances.sum(1).sqrt(),
             noise.sqrt(),
-            averages.records[own] * self.privacy.n,
+            records,
             ends,
             self.line_assumptions,
             unshrunk=averages.estimates[own],
@@ -422,7 +424,7 @@ class ComposedRelease(EffectRelease):
     @property
     def _line_titles(self) -> list[str]:
         """What each of the averages is of, in words."""
-        return list(self.arm_titles) or labelled(self.schema, self.required_averages.titles(self.domain.better))
+        return list(self.arm_titles) or labelled(self.schema, self.required_averages.titles())
 
     def _average_alone(self) -> Lines:
         law = self._required_law()
@@ -540,7 +542,7 @@ class ComposedRelease(EffectRelease):
         if others:
             found["averages"] = others
         if self.law is None:
-            return found | ({"no_intervals": self.without_words} if self.without else {})
+            return found | ({"no_intervals_of_persons": self.without_words} if self.without else {})
         return found | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:

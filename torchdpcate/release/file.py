@@ -169,6 +169,16 @@ class Release(ABC):
         return self.named
 
     @property
+    def of_persons(self) -> bool:
+        """Whether it has an effect of persons: its learner was requested more than averages."""
+        return self.function is not None and self.privacy.public.get("learner") != "AverageEffect"
+
+    @property
+    def varies(self) -> bool:
+        """Whether persons may have different effects by it."""
+        return self.of_persons and getattr(self.function, "form", "") != "constant"
+
+    @property
     def why_no_lines(self) -> str:
         """Why there are no lines, in words."""
         return f"it is of kind {self.kind}; a release of effects by one composition has averages and groups"
@@ -307,7 +317,7 @@ def draw(function: str, release: Release, *given: Any, **settings: Any) -> "Figu
 
 def subject(release: Release) -> str:
     """Return what a release is about, with the names of its treatment and outcome."""
-    schema, constant = release.schema, getattr(release.function, "form", "") == "constant"
+    schema, constant = release.schema, not release.varies
     names = {"treatment": schema.treatment_label, "outcome": outcome_words(schema)}
     about = release.subject.removesuffix(" as a function of the covariates" * constant)
     return about.format(**names, contrast=contrast(schema), aim=aim(schema))
@@ -318,7 +328,7 @@ def _rows(release: Release) -> Iterator[tuple[str, str]]:
     yield "about", subject(release)
     yield "claim", privacy.claim
     yield "mechanism", privacy.mechanism
-    yield "records", f"{privacy.n:,}"
+    yield f"{privacy.protected.counted}s", f"{privacy.n:,}"
     for name, value in release.summary().items():
         yield name.replace("_", " "), _short(value)
     more = f"; and {len(covariates) - _MOST} more" if len(covariates) > _MOST else ""

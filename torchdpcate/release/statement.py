@@ -444,15 +444,16 @@ def unit_words(unit: PrivacyUnit) -> str:
 
     Example:
         >>> unit_words(PrivacyUnit.person("subject_id"))
-        'one person: subject_id says whose a record is, and each person has exactly one of the records'
+        'one person: subject_id says whose a record is, and each person counts as one of the records'
     """
     if not unit.is_person:
         return UNIT
     if unit.is_pair:
         return f"one pair: {unit.column} says which one a record is in, and its difference counts as one of the records"
-    number = "one" if unit.records == 1 else str(unit.records)
-    words = f"one person: {unit.column} says whose a record is, and each person has exactly {number} of the records"
-    return words if unit.records == 1 else f"{words}{DEPENDENT}"
+    words = f"one person: {unit.column} says whose a record is, and each person"
+    if unit.records == 1:  # or the two rows of a crossover
+        return f"{words} counts as one of the records"
+    return f"{words} has exactly {unit.records} of the records{DEPENDENT}"
 
 
 def claim_sentence(epsilon: float, delta: float, level: str, unit: PrivacyUnit = RECORD) -> str:

@@ -162,10 +162,23 @@ class SubgroupRelease(LinesRelease):
         Of more than two arms those in the two that are compared. Weights of surveys, and of follow-up that ended, are
         taken to be as large on average in each cell.
         """
-        unit, public = torch.ones(1, dtype=torch.float64), self.privacy.public
-        if public.get("weights", "equal") != "equal":  # inverse probabilities count each record once in either arm
-            unit = torch.tensor([float(public[name]) for name in ("weight_control", "weight_treated")]) / 2
-        return (self.effects.size * unit).sum(1).numpy()
+        unit = torch.ones(1, dtype=torch.float64)
+        if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
+            share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
+            unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in ("weight_control", "weight_treated")]) * share
+        found, n = (self.effects.size * unit).sum(1), self.privacy.n
+        if not self.arms:  # whatever noise says, each partition has no more than all records, and all if all count
+            every = self.domain.expected_weight is None and not self.weighted
+            each = found.split([partition.size for partition in self.subgroups.partitions])
+            sums = [float(part.sum().clamp_min(1)) for part in each]
+            pairs = zip(each, sums, strict=True)
+            found = torch.cat([part * (n / total if every or total > n else 1) for part, total in pairs])
+        return found.numpy()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether records weigh by a propensity."""
+        return self.privacy.public.get("weights", "equal") != "equal"
 
     def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
         """Return the pointwise interval of the cell of each row of encoded covariates x [m, q], [m, 2].

@@ -198,7 +198,6 @@ function said(model, found) {
   const advised = found.action !== null, unit = model.unit ? ` ${model.unit}` : "";
   const [value, low, high] = alike(model.factor, [found.value, ...(found.ends || [])], found.ends);
   const own = model.arms ? `${model.arms[model.arm]}: ` : "", counted = advised ? `gain by ${model.words[1]}, its cost counted: ` : "";
-  const average = model.ofAverage ? ", of the average; a person\u2019s may differ" : "";
   const none = advised ? "There is no interval of its gain for one person." : "There is no confidence interval for one person.";
   const loss = found.loss === null ? "What this advice loses if it is wrong is not known."
     : found.loss === 0 ? "All of that interval speaks for it."
@@ -206,7 +205,7 @@ function said(model, found) {
   return {
     answer: advised ? `Advice: ${model.words[String(found.action)]}` : own + model.words.effect,
     number: model.effect ? `${counted}${value}${unit}` : "",
-    ends: found.ends ? `${Math.round(100 * model.level)}% interval ${low} to ${high}${unit}${average}` : none,
+    ends: found.ends ? `${Math.round(100 * model.level)}% interval ${low} to ${high}${unit}` : none,
     loss: advised ? loss : "",
   };
 }

@@ -26,12 +26,16 @@ from torchdpcate.release.statement import UNMEASURED
 
 LEVEL = 0.95
 """Probability of the intervals."""
+LEVEL_WORDS = f"{LEVEL:.0%} interval"
+"""How sentences name an interval."""
 MOST_WORDS = 25
 """Of a sentence."""
 _MIDDLE = 0.9  # of a population: where its effects lie
 _FIGURES = 3  # of a number without an interval
 _FEW = 0.02, 0.005  # of people at the stated overlap, and of what a cause would explain, that are no findings
 _FEW_SITES = 4  # which hardly show how far they differ
+_OFF = 0.1  # of an interval's width, from its middle to an estimate: more asks for a reason
+_LITTLE = 10.0  # epsilon, above which a guarantee says little
 _NO_FIT = "no interval: "  # how a release says that its propensity does not fit
 _CELLS = "people of all subgroups"
 _NONE = torch.empty(0)
@@ -39,7 +43,7 @@ _NOTHING = Lines((), (), (), _NONE, _NONE, _NONE, _NONE, ends=lambda _: _NONE.vi
 _PARTS = {
     "head": "What was found",
     "whom": "Whom it is about",
-    "groups": "For whom more, for whom less",
+    "groups": "Groups and comparisons",
     "rests_on": "What it rests on",
     "robustness": "If a cause was not measured",
     "person": "For one person",
@@ -59,11 +63,12 @@ class Findings:
         head: The answer with its interval and direction; where nothing can be concluded, why and what would help. At
             most three sentences.
         whom: Whom it is about.
-        groups: Who gains most and least, which subgroups stand apart, policies, and how far sites differ.
+        groups: Comparisons of arms, who has the highest and lowest effects, which subgroups stand apart, policies, and
+            how far sites differ.
         rests_on: What it assumes, the strongest first.
         robustness: How strong an unmeasured cause would have to be.
         person: What to do with one person's number.
-        privacy: What is guaranteed, in one line.
+        privacy: What is guaranteed, and that it is little where epsilon is large.
 
     Example:
         >>> from torchdpcate.release.average_effect import _example
@@ -249,7 +254,6 @@ class _Said:
     def __init__(self, release: Release, rows: Tensor) -> None:
         self.release, self.rows, self.schema, self.domain = release, rows, release.schema, release.domain
         self.effect, self.lines = release.function, release.named or _NOTHING
-        self.varies = self.effect is not None and getattr(self.effect, "form", "") != "constant"
         censoring, assumed = self.domain.censoring, self.lines.assumptions
         chance = self.domain.outcome_kind == "binary" or (censoring and censoring.kind == EVENT_BY_HORIZON)
         self.factor, self.unit = (100.0, "percentage points") if chance else (1.0, outcome_unit(self.schema))
@@ -261,6 +265,8 @@ class _Said:
         self.sites = self.lines.means.index(True) if self.lines.means else 0  # rows of a line before their mean
         self.over = f"over {self.sites} sites, " if self.sites else ""
         self.all, wide = self._rows(self.lines.ends), self._rows(self.lines.at_once or self.lines.ends)
+        self.people = f"{release.privacy.protected.name}s"
+        self.people = "clusters" if self.schema.cluster else self.people if self.schema.pairs else "records"
         self.main = self.of(EVERYBODY) or self.of(WEIGHTED)[:1] or self._over_cells()
         others = (EVERYBODY, WEIGHTED, BY_EFFECT, OF_RULE, OF_POLICY, QUERIES)
         self.cells = [line for line in wide if line.group not in others]
@@ -314,7 +320,7 @@ class _Said:
         """Return an estimate with its unit, and its interval; without signs where words say the direction."""
         ends = (line.low, line.high) if signed else sorted((abs(line.low), abs(line.high)))
         value, low, high = self.written(line.estimate, *ends, half=line.half, signed=signed)
-        return value, f"{LEVEL:.0%} interval {low} to {high}"
+        return value, f"{LEVEL_WORDS} {low} to {high}"
 
     def head(self) -> list[str]:
         """Return the answer, at most three sentences."""
@@ -327,17 +333,22 @@ class _Said:
         if self.main:
             pairs = list(zip(self.main, self.compared, strict=True))
             if len(pairs) == 1:
-                more = self._meaning() if self.main[0].clear else self._worth(self.main[0].noise)
+                line = self.main[0]
+                noisy = _true({"Most of its width is noise for privacy.": 2 * line.noise**2 > line.error**2})
+                more = self._meaning() if line.clear else self._worth(line.noise) or noisy
                 return [*self._answer(*pairs[0]), *more][:3]
             pairs = sorted(pairs, key=lambda pair: pair[0].half - abs(pair[0].estimate)) if pairs[2:] else pairs
-            return [*(self._answer(*pair)[0] for pair in pairs[:2]), *self._meaning()]
+            named, meaning = self._known_arms(), self._meaning()
+            return [*named, *(self._answer(*pair)[0] for pair in pairs[: max(2 - len(named), 0)]), *meaning]
         if self.cells:
             known = sorted((line for line in self.cells if line.known), key=lambda line: line.estimate)
             return [*self._in_cells(), *map(self._each, dict.fromkeys(known[-1:] + known[:1]))][:3]
         means = self.effect.effect_tensor(self.rows).view(len(self.rows), -1).mean(0).tolist()
         found = [self._bare("over the reference population", *pair) for pair in zip(means, self.compared, strict=True)]
-        helps = "Estimated chances of treatment do not fit the share treated: stating it, or more records, helps."
-        return [*found[:2], self._unproven(), *_true({helps: self.release.why_no_lines.startswith(_NO_FIT)})][:3]
+        why = self.release.why_no_lines
+        better = "stating it" if "state treated" in why else "fewer covariates"
+        helps = f"Estimated chances of treatment do not fit the share treated: {better}, or more records, would help."
+        return [*found[:2], self._unproven(), *_true({helps: why.startswith(_NO_FIT)})][:3]
 
     def _answer(self, line: _Line, compared: str) -> list[str]:
         """Return an average with its interval and direction; what is and is not shown where it holds zero."""
@@ -354,10 +365,18 @@ class _Said:
         starts = [f"{about}, {start}", *[_capital(start)] * (len(self.main) > 1)]
         if line.clear:
             return _joined(starts, f" ({interval})", f"its {interval.replace('interval', 'interval is')}")
-        found, noisy = f"{value} ({interval})", 2 * line.noise**2 > line.error**2  # false if not known
-        fits = f"Every effect in that interval fits these records{', mostly by the noise for privacy' if noisy else ''}"
-        more = "people alike in both arms" if self.lacking >= _FEW[0] else "more of them"
-        return [*_joined(starts, f": {found}", f"the estimate is {found}"), f"{fits}; {more} would narrow it."]
+        found, more = f"{value} ({interval})", f"more {self.people}"
+        more = "people alike in both arms" if self.lacking >= _FEW[0] else more
+        possible = f"Any effect in that interval is possible; {more} would narrow it."
+        return [*_joined(starts, f": {found}", f"the estimate is {found}"), possible]
+
+    def _known_arms(self) -> list[str]:
+        """Return which arms have an effect that is shown, where the two clearest answers would leave some out."""
+        named = [(line.title.partition(" instead of ")[0], line.clear) for line in self.main]
+        start = f"Of {len(named)} arms, these are shown to"
+        arms = {word: [name for name, clear in named if clear == sign] for word, sign in (("raise", 1), ("lower", -1))}
+        many = sum(map(len, arms.values())) > 2
+        return [_listed(f"{start} {word} {self.outcome}", own) for word, own in arms.items() if own and many]
 
     def _bare(self, about: str, value: float, compared: str) -> str:
         text = self.written(value, half=noise_of(self.release))[0]
@@ -365,12 +384,13 @@ class _Said:
 
     def _unproven(self) -> str:
         """Return that nothing can be concluded, with the error to expect where it is known."""
-        noise, person = noise_of(self.release), " for one person" if self.varies else ""
-        if noise is None:
+        noise, errors = noise_of(self.release), _planned(self.effect)
+        if noise is None or self.schema.cluster:  # whose errors plans do not count
             return "It has no interval, and nothing can be concluded from it."
-        planned = f"the error to expect is about {self.size(noise)}{person}"
-        alone = f"noise alone is about {self.size(noise)}, and other errors come on top"
-        return f"It has no interval, and nothing can be concluded: {planned if _planned(self.effect) else alone}."
+        planned = f"noise alone is about {self.size(noise)}, and other errors come on top"
+        if errors is not None:
+            planned = f"the error to expect is about {self.size(math.hypot(*errors[:3]))}"
+        return f"It has no interval, and nothing can be concluded: {planned}."
 
     def _meaning(self) -> list[str]:
         """Return which arms a shown effect speaks for, where it is said what is better."""
@@ -386,20 +406,32 @@ class _Said:
     def _in_cells(self) -> list[str]:
         """Return in which subgroups the effect differs from the average; if nothing tells, where one is shown."""
         known, at_once = [line for line in self.cells if line.known], self.lines.at_once is not None
+        what = "comparisons" if self.release.arms else "subgroups"
+        hidden = [line.title for line in self.cells if not line.known]
+        hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
+        more = [_listed(hides, hidden)] if hidden else []
+        if at_once and self.main and len(known) == len(self.cells) == 2 and not (self.sites or self.release.arms):
+            return [self._apart(known[0], known[1], " and ".join(line.title for line in known))]
         value, differs, signs = 0.0, "differs from zero", {line.clear for line in known} - {0}
+        on = "" if self.main else f" on {self.outcome}"
+        none = f"no effect{on} is shown"
         if at_once and self.main:
             value, differs = self.main[0].estimate, "differs from that average"
+            none = "no difference from that average is shown"
         elif len(signs) == 1:
             differs = f"is {'above' if 1 in signs else 'below'} zero"
         apart = [line.title for line in known if not line.low <= value <= line.high]
-        hidden = [line.title for line in self.cells if not line.known]
-        what = "comparisons" if self.release.arms else "subgroups"
-        effect = f"the effect{'' if self.main else f' on {self.outcome}'} {differs}"
-        start = _capital(f"{self.over}in {_some(apart, self.cells)} {what} {effect}")
+        shown = f"in {_some(apart, self.cells)} {what} the effect{on} {differs}"
+        start = _capital(f"{self.over}{shown if apart else f'in {len(self.cells)} {what} {none}'}")
         how = ", counting all at once" if at_once else ", each by itself"
         start += how if len(f"{start}{how}".split()) <= MOST_WORDS else ""
-        hides = f"In {_some(hidden, self.cells)} {what} noise added for privacy hides any effect"
-        return [_listed(start, apart), *([_listed(hides, hidden)] if hidden else [])]
+        return [_listed(start, apart), *more]
+
+    def _apart(self, one: _Line, other: _Line, between: str) -> str:
+        """Return by how much two lines differ, or that no difference is shown."""
+        line = _Line("", "", *self.lines.contrast(one.title, other.title))
+        start = "The effect differs" if line.clear else "No difference of the effect is shown"
+        return _joined([f"{start} between {between}", start], ": {} ({})".format(*self.found(line)), "")[0]
 
     def _decides(self) -> list[str]:
         """Return whom a rule gives what."""
@@ -426,14 +458,15 @@ class _Said:
 
     def whom(self) -> list[str]:
         """Return whom it is about."""
-        unit, n = self.release.privacy.protected, self.release.privacy.n
+        unit, n, missing = self.release.privacy.protected, self.release.privacy.n, " or ".join(self.domain.dropped)
         people = f"{n // unit.records:,} {unit.name}s"
         people += f" of {self.sites} sites" if self.sites else ""
-        bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in self.schema.covariates]
+        numeric = [covariate for covariate in self.schema.covariates if not covariate.levels]  # they leave people out
+        bounds = [bounds_in_words(covariate).replace(":", "", 1) for covariate in numeric]
         facts = {
             "Records are weighted: the answer is for those whom they stand for.": self.domain.weights
             and not self.domain.is_rate,
-            "It is for those like the complete records.": self.domain.dropped,
+            f"Those of them whose {missing} is missing do not count.": missing,
         }
         return [_listed(f"It is about people like those in the {people}", bounds), *_true(facts)]
 
@@ -444,16 +477,22 @@ class _Said:
         return f"The reference population {'is the public table that was given' if given else own}."
 
     def groups(self) -> list[str]:
-        """Return who gains most and least, which subgroups stand apart, policies, and how far sites differ."""
-        ends = self.of(BY_EFFECT)[:: -1 if self.domain.better == "lower" else 1]
-        arms = self.main if len(self.main) > 2 else []
-        weighted = [line for line in self.of(WEIGHTED) if line not in self.main]
+        """Return comparisons of arms, who has most and least, which subgroups stand apart, and how far sites differ."""
+        ends, weighted = self.of(BY_EFFECT), [line for line in self.of(WEIGHTED) if line not in self.main]
+        pairs = zip(self.main, self.compared, strict=False)
+        longer = [line for line, words in pairs if LEVEL_WORDS not in self._answer(line, words)[0]]
+        arms = self.main if len(self.main) > 2 else longer if len(self.main) == 2 else []
         found = [self._each(line) for line in (*arms, *weighted, *ends[-1:], *ends[:1])]
         if len(self.main) == 2 and not self.sites:
             titles = [line.title for line in self.main[::-1]]
             compared = " instead of ".join(title.partition(" instead of ")[0] for title in titles)
-            found += self._answer(_Line("", EVERYBODY, *self.lines.contrast(titles[0], titles[1])), compared)[:1]
-        if self.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
+            line = _Line("", EVERYBODY, *self.lines.contrast(titles[0], titles[1]))
+            found += self._answer(line, compared)[: None if line.clear else -1]
+        if ends[1:]:
+            found.append(self._apart(ends[-1], ends[0], "these groups"))
+            wrong = "Their order is not as predicted, so who has the larger effects is not known."
+            found += _true({wrong: ends[-1].estimate < ends[0].estimate})
+        if self.release.varies and not (ends or self.release.arms or self.release.decision or self.of(QUERIES)):
             found.append(self._spread())
         found += self._in_cells() if self.cells and self.main else []
         for against in ("treating nobody", "treating everybody"):
@@ -467,7 +506,10 @@ class _Said:
     def _each(self, line: _Line) -> str:
         value, interval = self.found(line)
         what = "the effect is" if line.clear else "no effect is shown:"
-        return f"For {line.title}, {f'{what} {value} ({interval})' if line.known else 'nothing can be concluded'}."
+        if not line.known:
+            return f"For {line.title}, nothing can be concluded."
+        said = f"For {line.title}, {what} {value} ({interval})."
+        return said if len(said.split()) <= MOST_WORDS else f"{_capital(line.title)}: {value} ({interval})."
 
     def _spread(self) -> str:
         """Return between which ends most effects of the reference population are released."""
@@ -475,7 +517,8 @@ class _Said:
         low, high = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
         half = self.main[0].half if self.main and self.main[0].known else noise_of(self.release)
         if high - low < (half or 0.0):
-            return "Differences of the effect between people were not found in so many records."
+            least = self.size(half or 0.0)
+            return f"No differences of the effect between people are shown; those below {least} would not be seen."
         most, least = self.written(high, low, half=half)
         people = f"For the middle {_MIDDLE:.0%} of the reference population"
         return f"{people} it is estimated between {least} and {most}; true effects may spread more."
@@ -504,25 +547,42 @@ class _Said:
 
     def rests_on(self) -> list[str]:
         """Return what it assumes, the strongest first."""
-        cohort, lacking = not self.trial, self.lacking
-        alone, pairs, clusters = self.schema.assignment is None, self.schema.pairs, self.schema.cluster
-        missing = " or ".join(self.domain.dropped)
+        cohort, lacking, censoring = not self.trial, self.lacking, self.domain.censoring
+        alone, pairs, cluster = self.schema.assignment is None, self.schema.pairs, self.schema.cluster
+        missing, few = " or ".join(self.domain.dropped), lacking >= _FEW[0]
+        name, most = "" if cluster is None else cluster.name, 0.0 if pairs is None else pairs.most or 0.0
+        size, rho = (None, 0.0) if cluster is None else (cluster.size, cluster.correlation or 0.0)
+        counted = size is not None and any(line.known for line in self.all)
+        by, known = censoring and censoring.kind == EVENT_BY_HORIZON, self.domain.known_propensity is not None
+        codes = "" if censoring is None else f"{' or '.join(map(str, censoring.success))} and {censoring.censored}"
         facts = {
             "Treatment was randomised person by person, as the design of the study says.": self.trial and alone,
             "Where whole schools or wards were treated at once, intervals are too narrow.": self.trial and alone,
-            "Whole groups were randomised, as the design says, which intervals count.": self.trial and clusters,
+            f"Whole clusters ({name}) were randomised, as the design says.": self.trial and cluster,
+            f"Intervals count clusters of at most {size} records, correlated by at most {rho:g}.": counted,
             "In each pair it was drawn who is treated, as the design says.": self.trial and pairs and not pairs.period,
             "Which arm came first was drawn, and nothing of it is left in the second period.": pairs and pairs.period,
+            f"A difference within a pair counts as {self.size(most)} at most.": most,
             "Nothing unmeasured drives both treatment and outcome.": cohort,
-            f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort and not pairs,
-            f"By a noisy estimate, at least {lacking:.0%} of the people have less of a chance.": lacking >= _FEW[0],
-            "For them it rests on the outcome's model alone: records without them would help.": lacking >= _FEW[0],
+            f"Everybody may get each arm, with a chance of at least {self.domain.overlap:.0%}.": cohort
+            and not (pairs or few),
+            f"It is stated that everybody has a chance of at least {self.domain.overlap:.0%} of each arm.": few,
+            f"By a noisy estimate, at least {lacking:.0%} of the people have less.": few,
+            "For them it rests on the outcome's model alone: records without them would help.": few,
             "The models of outcome and treatment are about right, or one of them is right.": cohort and not pairs,
             "Treatment does not depend on what missing covariates would have been.": cohort and self.schema.may_miss,
-            f"Whether the {missing} is missing does not depend on what the outcome is.": missing,
-            "When follow-up ends tells nothing of the event.": self.domain.censoring,
+            f"Whether the {missing} is missing does not depend on the outcome{', nor on the arm' * known}.": missing,
+            "When follow-up ends tells nothing of the event.": censoring,
+            "Who has another event first counts as never having this one.": by and censoring and censoring.competes,
+            f"Any code of the event but {codes} counts as an event that ends the time.": censoring
+            and not (by or censoring.levels),
+            "How long a record is followed tells nothing of how often events come.": self.domain.is_rate,
             "Each person's records are at one site alone.": self.sites,
             "The sites are like a sample of those that the mean is about.": self.sites and not self.fixed,
+            "The estimate lies off the middle of its interval because it is drawn toward the mean of the fitted "
+            "effects.": self.effect is not None
+            and not (self.sites or self.release.arms)
+            and any(abs(line.estimate - (line.low + line.high) / 2) > _OFF * 2 * line.half for line in self.main),
         }
         return _true(facts)
 
@@ -539,9 +599,9 @@ class _Said:
         """Return what to do with one person's number."""
         if self.release.decision is not None:
             return ["The rule sees the listed covariates alone: what else is known of a patient it does not count."]
-        if self.effect is None:
+        if not self.release.of_persons:
             return ["These are averages: what one person gains or loses they do not say."]
-        if not self.varies:
+        if not self.release.varies:
             return ["Everybody has the same number here: so many records carry no more."]
         read = "It has no interval here: do not act on one person's number alone."
         if self.effect.has_intervals and self.main:
@@ -567,12 +627,14 @@ class _Said:
         return _true({no: worth == "no", "At so many records one average effect serves as well.": serves})
 
     def privacy(self) -> list[str]:
-        """Return what is guaranteed, in one line."""
+        """Return what is guaranteed, and that it is little where epsilon is large."""
         privacy = self.release.privacy
         if privacy.claims:
             whom, level = privacy.protected.name, Level(privacy.level)
             budget = f"epsilon = {privacy.epsilon:.3g}, delta = {privacy.delta:.3g}"
-            return [f"Each {whom} is protected by {budget}, {level.value}: {_SURE[level]}."]
+            little = f"An epsilon above {_LITTLE:g} promises little: handle it almost like the records."
+            said = f"Each {whom} is protected by {budget}, {level.value}: {_SURE[level]}."
+            return [said, *_true({little: (privacy.epsilon or 0.0) > _LITTLE})]
         why = "there is no proof of any" if privacy.level == Level.HEURISTIC else "a condition of its proof fails"
         why = why if privacy.private_noise else "its noise had a fixed seed, as tests have it"
         return [f"No privacy guarantee, for {why}: keep it as confidential as the records."]

@@ -141,7 +141,7 @@ def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monk
     assert list(problems_of(release)) == []
     with pytest.raises(InputError, match=r"is above 0\.06 by its released covariance"):
         release.interval(POINTS)
-    assert "by its released covariance" in release.summary()["no_intervals"]
+    assert "by its released covariance" in release.summary()["no_intervals_of_persons"]
 
 
 def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path) -> None:

@@ -13,6 +13,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import record_numbers
+from torchdpcate.pages.reader import reader_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE
 from torchdpcate.release.combination import combine
@@ -61,6 +62,11 @@ def test_an_average_is_the_mean_of_differences_with_its_standard_error(facts):
     d, learner = differences(frame), fitted(frame, facts)
     release, exact = learner.release(), learner.nonprivate_effects()
     assert f"in the 750 {'pairs' if facts is PAIRED else 'persons'}: age" in Findings.of(release).whom[0]
+    page, unit = reader_page(release), "pair" if facts is PAIRED else "person"
+    assert f"{unit.capitalize()}s, about" in page
+    assert f'<th scope="row">{unit.capitalize()}s</th><td>750</td>' in page
+    assert "Records" not in page.split("Guarantee")[1].split("Event tree")[0]
+    assert "counts as one of the records" in release.privacy.unit
     assert release.estimate[0] == pytest.approx(d.mean(), abs=0.01)
     assert exact.estimate.item() == pytest.approx(d.mean(), abs=1e-6)
     assert exact.gaussian.item() == pytest.approx(d.std(ddof=0) / 750**0.5, rel=1e-6)

@@ -551,7 +551,7 @@ class LineSubgroups(OfLines, SubgroupTask):  # type: ignore[misc]
     def _shown(self) -> Lines:
         lines = self.release.required_lines
         labels = lines.names if self.release.arms else self._cells.labels
-        return lines.only([lines.names.index(label) for label in labels])
+        return lines.only([0 if label == EVERYBODY else lines.names.index(label) for label in labels])
 
     @property
     def _exact_cells(self) -> tuple[np.ndarray | None, float | None]:  # type: ignore[override]
