@@ -165,7 +165,8 @@ class SubgroupRelease(LinesRelease):
         unit = torch.ones(1, dtype=torch.float64)
         if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
             share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
-            unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in ("weight_control", "weight_treated")]) * share
+            most = (self.privacy.public.get(name, 1.0) for name in ("weight_control", "weight_treated"))
+            unit = share * torch.tensor(list(map(float, most)))
         found, n = (self.effects.size * unit).sum(1), self.privacy.n
         if not self.arms:  # whatever noise says, each partition has no more than all records, and all if all count
             every = self.domain.expected_weight is None and not self.weighted
