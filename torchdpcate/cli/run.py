@@ -564,6 +564,8 @@ def ending(task: TaskSpec) -> str:
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "what", f"{task.release.kind} by {summary['mechanism']}, {summary['learner']} on {summary['data']}"
+    if task.taken:
+        yield "taken", task.taken
     yield "guarantee", summary["level"]
     yield "claim", summary["claim"]
     by = ", by record" if "unit" in summary else ""

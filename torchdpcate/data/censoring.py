@@ -313,7 +313,13 @@ def censoring_curve(counts: Tensor, bins: int, kinds: int = 1) -> Tensor:
     return torch.cat([torch.ones_like(beyond), (1 - hazard).cumprod(1)], 1)
 
 
-def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2) -> Tensor:
+def curve_errors(
+    counts: Tensor,
+    outcome: Censoring,
+    noise: float,
+    arms: int = 2,
+    models: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
     r"""Return what noise and the floor do to the difference of each arm and the first, [arms - 1]; post-processing.
 
     It is the root mean square, over draws of fixed seed, of the change of
@@ -323,11 +329,18 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     where the curves are made of counts with as much noise again, and the n, of events in the middle of their parts and
     of those followed to the horizon, stay. One curve of all arms moves each of their means as much as that of all.
 
+    A doubly robust score divides an arm's residuals by its share s_a of all people, and not by the sum of its own
+    weights N_a, which the noise of its curve moves too. So with an outcome's model of the mean m_a there
+
+    .. math:: \hat\mu_a = m_a + \frac{N_a}{s_a \sum_b N_b} (\bar y_a - m_a), \qquad
+        N_a = \sum_k \frac{n_{ak}}{G_a(t_k)}
+
     Args:
         counts: Of the ends of follow-up, as of ``FollowUpCells``, released.
         outcome: What is public of it.
         noise: Standard deviation of a count's noise.
         arms: Number of arms.
+        models: m and s, [arms] each; None of differences in means.
 
     Example:
         >>> counts = torch.tensor([10.0, 10.0, 20.0, 0.0, 60.0] * 2).double()
@@ -351,7 +364,10 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     kind = torch.cat([torch.arange(1.0, kinds + 1).repeat_interleave(bins), torch.zeros(1)])
     y = outcome.outcome(torch.stack([ends, kind.double()], 1))
     at = torch.cat([(curves[..., :-1] + curves[..., 1:]).repeat(1, 1, kinds) / 2, curves[..., -1:]], 2)
-    means = (known / at @ y) / (known / at).sum(2).clamp_min(1)
+    mass = (known / at).sum(2).clamp_min(1)
+    means = (known / at @ y) / mass
+    if models is not None and outcome.by_arm:
+        means = (means - models[0]) * mass / mass.sum(1, keepdim=True) / models[1]
     change = means[1:] - means[0]
     change = change[:, 1:] - change[:, :1] if outcome.by_arm else change.expand(-1, arms - 1)
     return change.square().mean(0).sqrt()

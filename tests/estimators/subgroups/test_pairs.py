@@ -128,7 +128,7 @@ def test_a_public_bound_of_a_difference_lessens_the_noise():
     noise = [
         SubgroupEffects(TableSchema.from_dict(FACTS | {"assignment": entry}), MANY, subgroups="everybody")
         .expected_noise(750)
-        .value
+        .parts["noise"]
         for entry in ({"pairs": "pair"}, {"pairs": "pair", "most": 12})
     ]
     assert noise[0] == pytest.approx(5 * noise[1])

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.planned_noise import PlannedNoise, told
+from torchdpcate.estimators.planned_noise import PlannedNoise, planned_deviation, told
 from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.stacked_records import records_of
 from torchdpcate.plan import RECORDS
@@ -142,10 +142,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the noise in the sums, and what that of private fits moves the estimate by."""
-        budget, planned, name = self._planned(n), self.planned_error(n), f"the average effect ({self.target.name})"
-        domain = TableSchema.of(self.domain).domain
-        prior, unit = ErrorPrior.of(domain), domain.outcome_range
-        parts = {"sums": planned.noise, "private fits": planned.nuisances}
+        budget, name, schema = self._planned(n), f"the average effect ({self.target.name})", TableSchema.of(self.domain)
+        domain, unit = schema.domain, schema.domain.outcome_range
+        prior = replace(ErrorPrior.of(domain), deviation=planned_deviation(schema) / unit)
+        planned = self.planned_error(n, prior)
+        parts = {"sums": planned.noise, "private fits": planned.nuisances, "sampling": planned.sampling}
         dominated, warned = (DOMINATED,) if math.isinf(planned.noise) else (), self.warning(n)
         own = self._user_conditions() or self._own_learner()
         return PlannedNoise.of_parts(
@@ -157,12 +158,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             level=Level.CONDITIONAL if own else Level.CERTIFIED,
             assumes=(
                 f"{prior.treated:.0%} of the records are treated; outcomes lie about the middle of their range, and "
-                f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(domain)}",
+                f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(schema)}",
             ),
             left_out=() if planned.bias is None else (planned.bias,),
             remarks=(
                 *dominated,
-                f"sampling adds a standard error of about {planned.sampling:.3g}",
                 *([] if warned is None else [warned]),
             ),
         )

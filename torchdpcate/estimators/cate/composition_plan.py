@@ -34,7 +34,15 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import AVERAGE_LEARNERS, LEARNERS
-from torchdpcate.estimators.planned_noise import ASKED, OF_EFFECT, PlannedNoise, shown, told
+from torchdpcate.estimators.planned_noise import (
+    ASKED,
+    OF_EFFECT,
+    PlannedNoise,
+    planned_deviation,
+    shown,
+    stated_deviation,
+    told,
+)
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.fit.weighted_basis import PAIRED, Levels, Standardisation, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
@@ -341,7 +349,6 @@ def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: T
 
 GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
-_BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 
 
 def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale: float | None = None) -> PlannedNoise:
@@ -358,14 +365,14 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     """
     assert plan.budget is not None
     domain = schema.domain
-    scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+    scale = stated_scale(residual_scale, plan, schema) or plan.residual_scale * domain.outcome_range
     given, stated = residual_scale is not None, domain.outcome_sd is not None
     residual = None if stated and not given else scale
     size = expected_scale(plan, domain, residual)
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
         clipped = f"residuals of the outcome are clipped at {shown(size)}"
-        clipped += " (residual_scale, as given)" if given else told(domain)
+        clipped += " (residual_scale, as given)" if given else told(schema)
         if not (given or stated or domain.censoring is not None):
             clipped += ", by 1/14 of its range; state outcome.sd, for that may be several times too large or too small"
     errors = effect_errors(plan, domain, size)
@@ -432,15 +439,16 @@ def _with_delta(plan: ComposedPlan, domain: Domain, residual: float | None) -> t
     )
 
 
-def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
+def stated_scale(residual_scale: float | None, plan: ComposedPlan, schema: TableSchema) -> float | None:
     """Return the residual scale that was stated, if any; refuse what cannot be one.
 
-    Where it was not, that is the outcome's standard deviation, if the domain states it: residuals have no larger one.
-    A time up to a horizon has one of about .3 of it where a fifth to a half of the people have the event.
+    Where it was not, that is the outcome's standard deviation, if the domain states it or scores tell it: residuals
+    have no larger one. A time up to a horizon has one of about .3 of it where a fifth to a half of the people have the
+    event.
     """
+    domain = schema.domain
     if residual_scale is None:
-        unknown = domain.censoring is not None and domain.outcome_sd is None
-        own = _BY_HORIZON * domain.outcome_range if unknown else domain.outcome_sd
+        own = stated_deviation(schema) if domain.censoring is None else planned_deviation(schema)
         return None if plan.binary else own
     if plan.binary:
         raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")

@@ -17,6 +17,7 @@ from torchdpcate.data.censoring import curve_errors
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import planned_deviation
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -49,6 +50,7 @@ _LINES = (
     "effects in subgroups are then lines of one composition: task=subgroups with privacy.delta above 0 "
     "(AverageEffect(subgroups=...))"
 )
+_DRAWN = "task=subgroups subgroup_effects.propensity=randomised (SubgroupEffects)"
 _HOLDS_IF = {
     EQUAL: (
         "treatment was randomised with one probability within each cell; where it was not, estimates are biased and "
@@ -101,16 +103,16 @@ class Weighting:
             return cls(EQUAL, 0.5, 0.5)
         if known is None and schema.domain.is_rate:
             raise InputError(
-                "exposure: rates are of trials; state propensity: in the domain, or give propensity=randomised; of a "
+                f"exposure: rates are of trials; state propensity: in the domain, or take {_DRAWN}; of a "
                 "cohort give outcomes over one length of follow-up, or by a horizon (time, event, horizon)"
             )
         if known is None and schema.cluster is not None:
             raise InputError(
                 f"cluster {schema.cluster.name!r}: intervals count clusters of a trial alone, whose arms have one "
-                "probability or that of a covariate; state propensity: in the domain, or give propensity=randomised"
+                f"probability or that of a covariate; state propensity: in the domain, or take {_DRAWN}"
             )
         if known is None:
-            raise InputError(f"propensity = {given}: the domain states none; {_LINES}, or give propensity=randomised")
+            raise InputError(f"propensity = {given}: the domain states none; {_LINES}, or take {_DRAWN}")
         low, high = known.bounds
         return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2)
 
@@ -122,7 +124,7 @@ class Weighting:
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
                 "that assigns each with one probability: state propensity: [...] in the domain, a number for each arm, "
-                "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms and "
+                f"or take {_DRAWN}; of other records task=cate (RLearner) has effects of all arms and "
                 "their means, and task=policy_selection policies; or put the records of two arms into a file of their "
                 "own"
             )
@@ -439,6 +441,14 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
             each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
         return (unit * each.norm(dim=1)).hypot(torch.tensor(self.curve_noise, dtype=torch.float64))
+
+    @property
+    def sampling(self) -> float:
+        """Standard error by sampling to expect of the noisiest cell; the two outcomes of a pair are independent."""
+        mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
+        each = 1 / mass if self.schema.pairs is None else 2 / mass
+        variance = self.schema.design_effect * (each[0] + (each[1:].max() if len(mass) > 1 else 0))
+        return planned_deviation(self.schema) * math.sqrt(float(variance / self.records.min()))
 
     @property
     def curve_noise(self) -> float:
