@@ -319,6 +319,10 @@ class TaskSpec(ABC):
         """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
         return []
 
+    def better(self) -> list[str]:
+        """Return which task answers with less error at this n and budget, in words; none where this one does."""
+        return []
+
     def size(self) -> int:
         """Return more numbers than the release can hold, as far as is known: requested before the fit, and after it."""
         return _NUMBERS * (1 + self.study.domain.dimension)

@@ -215,7 +215,8 @@ def means_of(numbers: LineNumbers, arms: int) -> tuple[Tensor, Tensor]:
 
 def curve_noise(censoring: Censoring, plan: ComposedPlan) -> float:
     """Return the standard deviation of the noise of a count of the ends of follow-up."""
-    return FollowUpCells(censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
+    cells = FollowUpCells(censoring, plan.arms)
+    return cells.moved()[0] * plan.shares.deviation(CENSORING, cells.size)
 
 
 def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tensor | None = None) -> str | None:

@@ -371,3 +371,19 @@ def curve_errors(
     change = means[1:] - means[0]
     change = change[:, 1:] - change[:, :1] if outcome.by_arm else change.expand(-1, arms - 1)
     return change.square().mean(0).sqrt()
+
+
+def planned_curve_error(outcome: Censoring, sizes: Tensor, noise: float, scored: bool = False) -> float:
+    """Return the largest of ``curve_errors`` to expect, where half of the people are followed to the horizon.
+
+    Args:
+        outcome: What is public of it.
+        sizes: Records of each arm, [arms].
+        noise: As of ``curve_errors``.
+        scored: Whether it is of scores, with models that are the middle of the outcome's bounds.
+    """
+    ends, facts = (outcome.known_ends + 1) * outcome.bins, outcome.facts
+    cells = torch.tensor([0.5 / ends] * ends + [0.5], dtype=torch.float64)
+    counts = (sizes[:, None] * cells if outcome.by_arm else sizes.sum() * cells).flatten()
+    models = torch.full_like(sizes, (facts["low"] + facts["high"]) / 2), sizes / sizes.sum()
+    return float(curve_errors(counts, outcome, noise, len(sizes), models if scored else None).max())

@@ -103,9 +103,9 @@ def way_of_averages(
     if cells is None and domain.censoring is None and estimand in ESTIMANDS:
         ways["centred outcomes by the known propensity"] = partial(KnownPropensityEffect, estimand=estimand)
     errors |= {name: way(schema, budget).expected_noise(n).value for name, way in [*ways.items()][1:]}
-    said = [f"{name} {shown(errors[name])}" for name in sorted(errors, key=errors.__getitem__)]
-    best = min(errors, key=errors.__getitem__)
-    return ways[best], f"{said[0]}, planned standard error" + "".join(f"; {other}" for other in said[1:])
+    order = sorted(errors, key=errors.__getitem__)
+    said = ", ".join(f"{name} {shown(errors[name])}" for name in order if math.isfinite(errors[name]))
+    return ways[order[0]], f"{order[0]}; planned standard errors: {said or 'none is known'}"
 
 
 _LEFT = math.sqrt(0.75)  # of the outcome's deviation, by covariates

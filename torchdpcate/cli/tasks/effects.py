@@ -15,13 +15,13 @@ from torch import Tensor
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.averages import write_arms
+from torchdpcate.cli.tasks.averages import budget_of, way_of_averages, write_arms
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism, PlugIn
-from torchdpcate.estimators.planned_noise import shown
+from torchdpcate.estimators.planned_noise import shown, worth_asking
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import PlugInSecondStage, RidgeSecondStage, SecondStage
@@ -116,6 +116,16 @@ class Effects(TaskSpec):
         """See ``TaskSpec``; some mechanisms answer at the queries alone."""
         requested = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
         return learner.expected_noise(n, self.mechanism, requested)
+
+    def better(self) -> list[str]:
+        """See ``TaskSpec``: one average of a trial, where plans do not call this effect worth asking for."""
+        schema, planned = self.study.schema, self.planned
+        asked = not worth_asking(planned.value, schema, planned.relative).startswith("no")
+        if asked or len(schema.actions) > 2 or schema.assignment is not None or not self._composed:
+            return []
+        way, why = way_of_averages(schema, budget_of(self), self.n)
+        less = bool(why) and way(schema, budget_of(self)).expected_noise(self.n).value < planned.value
+        return [f"task=average_effect: {why}"] if less else []
 
     def certified_ways(self) -> list[str]:
         """See ``TaskSpec``: the networks' own effect, then what else plans know the error of, the least first."""

@@ -13,7 +13,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
 from torchdpcate.estimators.cate.composition import Composition
-from torchdpcate.estimators.cate.composition_plan import stated_scale
+from torchdpcate.estimators.cate.composition_plan import curve_part, stated_scale
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, told
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -165,7 +165,7 @@ class AverageEffect(AnswersAverage, RLearner):
         if scale is not None:
             residuals = f"of {shown(scale)}{told(schema) if residual_scale is None else ' (residual_scale, as given)'}"
         return PlannedNoise.of_parts(
-            planned_line(plan, domain.outcome_range, scale, cells),
+            planned_line(plan, domain.outcome_range, scale, cells) | curve_part(plan, domain),
             of,
             domain.outcome_range,
             n,

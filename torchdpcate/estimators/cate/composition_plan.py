@@ -15,7 +15,7 @@ from torchdpcate.composition.constants import RuleConstants, of_kind
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import interval_plan, law_of
-from torchdpcate.composition.line_laws import lines_of, ruled, unlike
+from torchdpcate.composition.line_laws import curve_noise, lines_of, ruled, unlike
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import PURE
 from torchdpcate.composition.planned import (
@@ -29,6 +29,7 @@ from torchdpcate.composition.planned import (
 )
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.assignment import NO_INTERVALS
+from torchdpcate.data.censoring import planned_curve_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
@@ -377,6 +378,7 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
             clipped += ", by 1/14 of its range; state outcome.sd, for that may be several times too large or too small"
     errors = effect_errors(plan, domain, size)
     parts = {name: value for name, value in errors._asdict().items() if value and name != "deviation"}
+    parts |= curve_part(plan, domain)
     least, most = of_kind("effect")["errors"]["between"]
     between = f"; in nine of ten generated laws the error was {least} to {most} times the expected one"
     return PlannedNoise.of_parts(
@@ -401,6 +403,16 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     )
 
 
+def curve_part(plan: ComposedPlan, domain: Domain) -> dict[str, float]:
+    """Return what noise in a curve of censoring does to an average, as a part of planned noise; none without one."""
+    if domain.censoring is None or plan.budget is None:
+        return {}
+    share = 0.5 if plan.treated is None else plan.treated
+    sizes = torch.tensor([1 - share, share] if plan.arms == 2 else [1 / plan.arms] * plan.arms, dtype=torch.float64)
+    noise = curve_noise(domain.censoring, plan)
+    return {"curve": planned_curve_error(domain.censoring, plan.n * sizes, noise, scored=True)}
+
+
 def _inconclusive(plan: ComposedPlan, schema: TableSchema) -> str | None:
     """Return why a release will say no more than an effect without an interval; None where it will, or is asked to."""
     if plan.lines is not None or plan.intervals or isinstance(plan.constants, RuleConstants):
@@ -419,7 +431,8 @@ def _average(plan: ComposedPlan, schema: TableSchema, scale: float) -> str:
     if plan.lines is None:
         return f"the average effect: {_no_lines(plan, schema).removeprefix('no interval: ')}"
     residual = None if plan.binary else scale
-    error = math.hypot(*planned_line(plan, schema.domain.outcome_range, residual).values())
+    curve = curve_part(plan, schema.domain).values()
+    error = math.hypot(*planned_line(plan, schema.domain.outcome_range, residual).values(), *curve)
     groups = f", and {plan.line_groups} groups by effect" * (plan.line_groups > 1)
     return f"the average effect has an interval, with a standard error of about {shown(error)}{groups}"
 
@@ -430,9 +443,8 @@ def _with_delta(plan: ComposedPlan, domain: Domain, residual: float | None) -> t
     if plan.budget.delta > 0:
         return ()
     other = rebuilt(plan, budget=PrivacyBudget(plan.budget.epsilon, GAIN))
-    now, then = (
-        shown(effect_errors(found, domain, expected_scale(found, domain, residual)).total) for found in (plan, other)
-    )
+    errors = ((effect_errors(of, domain, expected_scale(of, domain, residual)).total, of) for of in (plan, other))
+    now, then = (shown(math.hypot(error, *curve_part(of, domain).values())) for error, of in errors)
     return (
         f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.form} effect",
         f"no intervals with {NO_DELTA}",

@@ -13,11 +13,11 @@ from torch import Tensor
 from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.steps import summation_error
 from torchdpcate.data._arrays import plural
-from torchdpcate.data.censoring import curve_errors
+from torchdpcate.data.censoring import planned_curve_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import planned_deviation
+from torchdpcate.estimators.planned_noise import planned_deviation, shown
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -456,11 +456,8 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
         if censoring is None or self.budget is None:
             return 0.0
-        ends = (censoring.known_ends + 1) * censoring.bins
-        cells = torch.tensor([0.5 / ends] * ends + [0.5], dtype=torch.float64)
-        counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
         noise = DEVIATIONS[self.law] * self.ends_law.scale
-        return float(curve_errors(counts, censoring, noise, len(mass)).max())
+        return planned_curve_error(censoring, self.n * mass, noise)
 
     @property
     def expected_noise(self) -> float:
@@ -480,8 +477,15 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     def remarks(self) -> tuple[str, ...]:
         """Return what public facts say of each partition, in words."""
-        least, parts = self._split(self.least_records), self.of_partitions()
-        return tuple(
+        least, parts, pairs = self._split(self.least_records), self.of_partitions(), self.schema.pairs
+        bound = ()
+        if pairs is not None and pairs.most is None and self.law != RATE:
+            part = self.schema.greatest / 4
+            bound = (
+                f"assignment: a public bound of a difference, most:, makes the noise as many times smaller: with most: "
+                f"{part:g}, a quarter of the outcome's range, {shown(self.expected_noise / 4)}",
+            )
+        return bound + tuple(
             f"{name}: {plural(partition.size, 'cell')} of about {self.mass / partition.size:,.0f} records; each needs "
             f"at least {math.ceil(float(own.max())):,}, or noise dominates it"
             for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
