@@ -167,8 +167,8 @@ def stated_deviation(schema: TableSchema) -> float | None:
         >>> stated_deviation(TableSchema.from_domain(Domain([0], [1], 0, 60, outcome_sd=6)))
         6.0
     """
-    scores = [code[1] for code in schema.outcome_codes if isinstance(code, tuple)] if _scored(schema) else []
-    return float(np.std(np.array(scores, dtype=float))) if scores else schema.domain.outcome_sd
+    scores = [code[1] for code in schema.outcome_codes if isinstance(code, tuple)]
+    return float(np.std(np.array(scores, dtype=float))) if _scored(schema) else schema.domain.outcome_sd
 
 
 def planned_deviation(schema: TableSchema) -> float:

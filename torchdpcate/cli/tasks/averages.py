@@ -164,13 +164,10 @@ class Averages(TaskSpec):
         """Return the task that goes the way of least planned error."""
         estimand, budget = str(self.config.effect.estimand), budget_of(self)
         way, why = way_of_averages(self.study.schema, budget, self.study.n, estimand=estimand)
-        learner, found = way.func, self
-        if learner.__name__ == "SubgroupEffects":
-            found = ArmAverages.of(self)
-        elif learner.__name__ == "AverageEffect":
-            found = LineAverages.of(self)
-        else:
-            self.config.effect._target_ = f"{learner.__module__}.{learner.__name__}"
+        task = {"SubgroupEffects": ArmAverages, "AverageEffect": LineAverages}.get(way.func.__name__)
+        if task is None:
+            self.config.effect._target_ = f"{way.func.__module__}.{way.func.__name__}"
+        found = self if task is None else task.of(self)
         found.taken = why
         return found
 
