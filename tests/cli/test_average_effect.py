@@ -251,4 +251,4 @@ def test_a_small_trial_takes_pure_sums_and_says_so(here, capsys):
     assert (found["learner"], found["delta"], found["requested"]["delta"]) == ("KnownPropensityEffect", 0.0, 1e-5)
     assert found["planned_error"] == found["planned_noise"]
     assert main(["train", *PEOPLE, "run_dir=effect"]) == 0
-    assert "better: task=average_effect: centred outcomes" in capsys.readouterr().out
+    assert "better: task=average_effect by centred outcomes" in capsys.readouterr().out

@@ -87,8 +87,6 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     # fixed noise protects nobody, so that no budget is named beside it
     size = planned.line if config.privacy.noise_seed is None else planned.size
     print(f"plan: {size}; of {planned.of}{verdict(task, planned)}", flush=True)
-    for better in task.better():
-        print(f"better: {better}", flush=True)
     if task.study.unit.is_person:
         print(f"unit: {unit_line(task.study.unit, task.n, budget)}", flush=True)
     if planned.feasible is False and not config.force:
@@ -560,7 +558,7 @@ def ending(task: TaskSpec) -> str:
         claim, then = f"{claim}; no claim: publish nothing of it", "for you alone, what it says and answers:"
         commands = _NEXT_UNCLAIMED if answers else _NEXT_UNCLAIMED[:1]
     place = shlex.quote(str(task.folder))  # commands are not broken, so that they can be copied
-    rows = facts([*found, ("claim", claim), *(("better", words) for words in task.better()), ("next", then)])
+    rows = facts([*found, ("claim", claim), ("next", then)])
     return "\n".join([rows, *(f"  torchdpcate {words.format(place)}" for words in commands)])
 
 

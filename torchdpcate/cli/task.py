@@ -316,11 +316,7 @@ class TaskSpec(ABC):
         return learner.expected_noise(n)
 
     def certified_ways(self) -> list[str]:
-        """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
-        return []
-
-    def better(self) -> list[str]:
-        """Return which task answers with less error at this n and budget, in words; none where this one does."""
+        """Return a line about certified ways to the question, of a release of a lesser level or error; else none."""
         return []
 
     def size(self) -> int:

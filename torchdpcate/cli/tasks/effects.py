@@ -117,21 +117,11 @@ class Effects(TaskSpec):
         requested = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
         return learner.expected_noise(n, self.mechanism, requested)
 
-    def better(self) -> list[str]:
-        """See ``TaskSpec``: one average of a trial, where plans do not call this effect worth asking for."""
-        schema, planned = self.study.schema, self.planned
-        asked = not worth_asking(planned.value, schema, planned.relative).startswith("no")
-        if asked or len(schema.actions) > 2 or schema.assignment is not None or not self._composed:
-            return []
-        way, why = way_of_averages(schema, budget_of(self), self.n)
-        less = bool(why) and way(schema, budget_of(self)).expected_noise(self.n).value < planned.value
-        return [f"task=average_effect: {why}"] if less else []
-
     def certified_ways(self) -> list[str]:
         """See ``TaskSpec``: the networks' own effect, then what else plans know the error of, the least first."""
         planned = self.noise_of(self.learner, self.n)
         if planned.level is Level.CERTIFIED:
-            return []
+            return self._better(planned)
         from torchdpcate.estimators.cate.learner import RLearner  # which trains; a task is made for less
 
         make = partial(RLearner, self.study.schema, self.learner.budget)
@@ -145,6 +135,17 @@ class Effects(TaskSpec):
             f"{self.mechanism.name} is {planned.level.value} here; certified ways to the same question, with the error "
             f"to expect: second_stage=plug_in (networks of all records) {shown(own.value)}; {ranked}"
         ]
+
+    def _better(self, planned: PlannedNoise) -> list[str]:
+        """Return the way to one average of a trial, where plans do not call this effect worth asking for."""
+        schema = self.study.schema
+        asked = not worth_asking(planned.value, schema, planned.relative).startswith("no")
+        alone = self._composed and self.config.sites.path is None
+        if asked or len(schema.actions) > 2 or schema.assignment is not None or not alone:
+            return []
+        way, why = way_of_averages(schema, budget_of(self), self.n)
+        less = bool(why) and way(schema, budget_of(self)).expected_noise(self.n).value < planned.value
+        return [f"better: task=average_effect by {why}"] if less else []
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
