@@ -92,16 +92,16 @@ def way_of_averages(
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
-    domain, lines = schema.domain, partial(AverageEffect, estimand=estimand, subgroups=cells)
+    domain, lines = schema.domain, partial[Any](AverageEffect, estimand=estimand, subgroups=cells)
     if domain.known_propensity is None or n is None or (estimand != "ATE" and domain.censoring is not None):
         return lines, ""
     scale = None if domain.outcome_kind == "binary" else _LEFT * planned_deviation(schema)
     lines_error = lines(schema, budget).expected_noise(n, residual_scale=scale).value if budget.delta else math.inf
     ways, errors = {"lines of one composition": lines}, {"lines of one composition": lines_error}
     if estimand == "ATE":
-        ways["differences in means"] = partial(SubgroupEffects, subgroups=EVERYBODY if cells is None else cells)
+        ways["differences in means"] = partial[Any](SubgroupEffects, subgroups=EVERYBODY if cells is None else cells)
     if cells is None and domain.censoring is None and estimand in ESTIMANDS:
-        ways["centred outcomes by the known propensity"] = partial(KnownPropensityEffect, estimand=estimand)
+        ways["centred outcomes by the known propensity"] = partial[Any](KnownPropensityEffect, estimand=estimand)
     errors |= {name: way(schema, budget).expected_noise(n).value for name, way in [*ways.items()][1:]}
     order = sorted(errors, key=errors.__getitem__)
     said = ", ".join(f"{name} {shown(errors[name])}" for name in order if math.isfinite(errors[name]))
@@ -164,7 +164,7 @@ class Averages(TaskSpec):
         """Return the task that goes the way of least planned error."""
         estimand, budget = str(self.config.effect.estimand), budget_of(self)
         way, why = way_of_averages(self.study.schema, budget, self.study.n, estimand=estimand)
-        task = {"SubgroupEffects": ArmAverages, "AverageEffect": LineAverages}.get(way.func.__name__)
+        task: Any = {"SubgroupEffects": ArmAverages, "AverageEffect": LineAverages}.get(way.func.__name__)
         if task is None:
             self.config.effect._target_ = f"{way.func.__module__}.{way.func.__name__}"
         found = self if task is None else task.of(self)

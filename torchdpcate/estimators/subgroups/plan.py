@@ -478,7 +478,7 @@ class SubgroupPlan(Plan[SubgroupRelease]):
     def remarks(self) -> tuple[str, ...]:
         """Return what public facts say of each partition, in words."""
         least, parts, pairs = self._split(self.least_records), self.of_partitions(), self.schema.pairs
-        bound = ()
+        bound: tuple[str, ...] = ()
         if pairs is not None and pairs.most is None and self.law != RATE:
             part = self.schema.greatest / 4
             bound = (
