@@ -92,7 +92,8 @@ def way_of_averages(
     from torchdpcate.estimators.average.lines import AverageEffect
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
-    domain, lines = schema.domain, partial[Any](AverageEffect, estimand=estimand, subgroups=cells)
+    domain = schema.domain
+    lines: partial[Any] = partial(AverageEffect, estimand=estimand, subgroups=cells)
     if domain.known_propensity is None or n is None or (estimand != "ATE" and domain.censoring is not None):
         return lines, ""
     scale = None if domain.outcome_kind == "binary" else _LEFT * planned_deviation(schema)
