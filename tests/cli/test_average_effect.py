@@ -11,7 +11,15 @@ from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import leaks, one_line, redomained, summary
 from tests.registered import CovariateBalancingEffect
 from torchdpcate.cli.main import main
+from torchdpcate.cli.tasks.averages import way_of_averages
+from torchdpcate.data.censoring import Censoring
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.estimators.average.lines import AverageEffect
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.papers.confounded import Confounded
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 
@@ -203,3 +211,44 @@ def test_more_than_two_arms_of_a_cohort_have_a_line_each(here, capsys):
     assert "Nothing unmeasured drives both treatment and outcome." in " ".join(said.split())
     assert main([*run, "privacy.delta=1e-5", "effect.estimand=ATO", "run_dir=s"]) == 2
     assert "estimand = 'ATO': of more than two arms" in one_line(capsys)
+
+
+TRIAL = {"propensity": 0.5, "outcome_sd": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("facts", "n", "settings", "taken"),
+    [
+        ({"outcome_sd": 15.0}, 500, {}, KnownPropensityEffect),
+        ({"outcome_sd": 15.0}, 500, {"estimand": "ATT"}, KnownPropensityEffect),
+        ({}, 500, {}, AverageEffect),  # whose noise follows the deviation, not the bounds
+        ({"censoring": Censoring("t", "d", 60.0)}, 500, {}, SubgroupEffects),
+        ({"censoring": Censoring("t", "d", 60.0)}, 500, {"estimand": "ATT"}, AverageEffect),
+        ({"outcome_sd": 15.0}, 500, {"cells": [{"x0": [0.5]}]}, SubgroupEffects),
+        ({}, 500_000, {}, AverageEffect),  # which adjust
+        ({}, 500_000, {"cells": [{"x0": [0.5]}]}, AverageEffect),
+        ({}, None, {}, AverageEffect),
+        ({"propensity": None, "overlap": 0.1}, 500_000, {}, AverageEffect),
+    ],
+)
+def test_the_way_of_least_planned_error_is_taken(facts, n, settings, taken):
+    schema = TableSchema.from_domain(Domain([0.0] * 3, [1.0] * 3, 0.0, 60.0, **TRIAL | facts))
+    way, why = way_of_averages(schema, PrivacyBudget(1.0, 1e-5), n, **settings)
+    assert way.func is taken
+    errors = [float(error.rpartition(" ")[2].replace(",", "")) for error in why.split(", ") if error]
+    assert errors == sorted(errors)
+    assert len(errors) > 1 or taken is AverageEffect
+
+
+def test_a_small_trial_takes_pure_sums_and_says_so(here, capsys):
+    redomained(propensity=0.5)
+    words = ["task=average_effect", *PEOPLE]
+    assert main(["plan", *words, "n=80"]) == 0
+    assert "note: centred outcomes by the known propensity; planned standard errors: " in capsys.readouterr().out
+    assert main(["train", *words, "run_dir=run"]) == 0
+    shown, found = " ".join(capsys.readouterr().out.split()), summary(Path("run"))
+    assert "taken centred outcomes by the known propensity; planned standard errors" in shown
+    assert (found["learner"], found["delta"], found["requested"]["delta"]) == ("KnownPropensityEffect", 0.0, 1e-5)
+    assert found["planned_error"] == found["planned_noise"]
+    assert main(["train", *PEOPLE, "run_dir=effect"]) == 0
+    assert "better: task=average_effect by centred outcomes" in capsys.readouterr().out

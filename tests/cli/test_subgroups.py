@@ -56,6 +56,6 @@ def test_a_trial_with_cells_of_a_file(here, capsys):
     assert "site = a" in capsys.readouterr().out
     release = load_release("run")
     for site, truth in (("a", 2.0), ("b", 0.0), ("c", 0.0)):
-        low, high = release.averages.interval(f"site = {site}", 1 - 1e-9)
+        low, high = release.lines(1 - 1e-9).set_index("line").loc[f"site = {site}", ["low", "high"]]
         assert low < truth < high
     assert summary("run")["spent"]["total"]["epsilon"] == pytest.approx(8.0)

@@ -11,7 +11,7 @@ import torch
 from tests.verify.words import check_words
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.censoring import CountedByFollowUp, FollowUpCells
-from torchdpcate.composition.line_laws import curve_noise, line_facts, unlike
+from torchdpcate.composition.line_laws import curve_noise, line_facts, means_of, unlike
 from torchdpcate.composition.lines import line_clip
 from torchdpcate.composition.planned import lost_of, planned_line
 from torchdpcate.composition.regressions import residuals
@@ -163,6 +163,23 @@ def test_the_error_of_a_noisy_curve_is_that_of_weighted_records(kind, by_arm, le
     assert found == pytest.approx(np.sqrt((change**2).mean()), rel=0.2)
 
 
+@pytest.mark.parametrize("model", [0.0, 3.0])
+def test_the_error_of_a_noisy_curve_counts_how_far_a_model_is_off(model):
+    """Scores divide by a share of all weights, which the curve of an arm moves: its sum is not that of its records."""
+    outcome, noise, random = Censoring("t", "d", TAU, bins=8), 30.0, np.random.default_rng(1)
+    given, models = records(outcome), (torch.tensor([model, model + 1]).double(), torch.full((2,), 0.5).double())
+    counts = FollowUpCells(outcome)(given).double()
+
+    def effect(counts: torch.Tensor) -> float:
+        found = CountedByFollowUp(outcome, counts)(given)
+        sums = [(found.weight * (found.y - m))[given.a == arm].sum() for arm, m in enumerate(models[0])]
+        return float((sums[1] - sums[0]) / found.weight.sum() / 0.5)
+
+    draws = [effect(counts + noise * torch.from_numpy(random.normal(size=len(counts)))) for _ in range(200)]
+    found = curve_errors(counts, outcome, noise, 2, models)
+    assert float(found) == pytest.approx(np.std(np.array(draws) - effect(counts)), rel=0.2)
+
+
 def test_an_error_of_a_curve_is_one_for_each_arm_and_none_without_noise():
     outcome = Censoring("t", "d", TAU, bins=4)
     counts = 50 + torch.arange(27).double()
@@ -188,7 +205,8 @@ def test_intervals_count_the_noise_of_the_curve():
     outcome = Censoring("t", "d", TAU, EVENT_BY_HORIZON)
     release = RLearner(domain(outcome), PrivacyBudget(1.0, 1e-5)).fit(x, a, both).release_function()
     plan = plan_within(4_000, PrivacyBudget(1.0, 1e-5), domain(outcome), lines=("groups",))
-    error = float(curve_errors(release.follow_up, outcome, curve_noise(outcome, plan))[0])
+    models = means_of(release.line_numbers, 2)
+    error = float(curve_errors(release.follow_up, outcome, curve_noise(outcome, plan), 2, models)[0])
     assert release.averages.variances[0, PARTS.index("nuisances")].sqrt() == pytest.approx(error)
 
 

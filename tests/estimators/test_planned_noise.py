@@ -2,7 +2,9 @@
 
 import json
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
@@ -23,9 +25,19 @@ from torchdpcate import PrivacyBudget
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.estimators.planned_noise import SERVES, PlannedNoise, least_epsilon, least_records, worth_asking
+from torchdpcate.estimators.planned_noise import (
+    SERVES,
+    PlannedNoise,
+    least_epsilon,
+    least_records,
+    planned_deviation,
+    worth_asking,
+)
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.fit.nuisance_kinds import Nuisances
 from torchdpcate.heads.kernel import KernelSecondStage
 from torchdpcate.heads.linear import LinearProblem
@@ -194,8 +206,8 @@ def test_least_records_and_epsilon_are_least():
     def at(epsilon: float) -> float:
         return CovariateBalancingEffect(OBSERVED, PrivacyBudget(epsilon, 0.0)).expected_noise(500).value
 
-    epsilon = least_epsilon(at, 0.01, 1.0)
-    assert at(epsilon) <= 0.01 < at(epsilon / 1.02)
+    epsilon = least_epsilon(at, 0.05, 1.0)  # of which sampling has .04
+    assert at(epsilon) <= 0.05 < at(epsilon / 1.02)
     assert least_records(lambda n: 0.5, 0.1, 100) is None
     assert least_epsilon(lambda epsilon: math.nan, 0.1, 1.0) is None
     assert least_records(lambda n: 1 / n, 5.0, 1000) <= 2
@@ -230,3 +242,25 @@ def test_the_score_of_a_rule_has_the_noise_that_was_planned():
     theta = law.draw(NoiseSource.system(), 2_000, fitted.problem_.exact(law))
     drawn = 1e7 * (theta - theta.mean(0)).square().sum(1).mean().sqrt().item()
     assert drawn == pytest.approx(fitted.plan().noise, rel=0.12)  # a length of Gamma(3) noise: 2,000 err by 1.5 %
+
+
+SCORED = {
+    "treatment": "a",
+    "outcome": {"name": "y", "scores": {"none": 0, "some": 1, "much": 5}},
+    "covariates": {"x": {"low": 0, "high": 1}},
+    "propensity": 0.5,
+}
+
+
+def test_plans_of_averages_count_sampling_by_a_deviation_that_they_name():
+    """Of scores that is assumed: all are equally likely."""
+    schema, sd = TableSchema.from_dict(SCORED), np.std([0, 1, 5])
+    for learner in (
+        AverageEffect(schema, PrivacyBudget(1.0, 1e-5)),
+        KnownPropensityEffect(schema, PrivacyBudget(1.0, 0.0)),
+        SubgroupEffects(schema, PrivacyBudget(1.0, 0.0), subgroups="everybody"),
+    ):
+        noise = learner.expected_noise(400)
+        assert noise.parts["sampling"] == pytest.approx(2 * sd / 20)
+        assert "all scores are equally likely" in " ".join(noise.assumes)
+    assert planned_deviation(replace(schema, outcome_codes=())) == pytest.approx(5 / 12)

@@ -114,7 +114,8 @@ def test_what_was_not_worth_asking_is_said_where_its_noise_hides_it(epsilon, tol
     frame, arm, pain = trial(400)
     learner = AverageEffect(TableSchema.from_dict(FACTS), PrivacyBudget(epsilon, 1e-5), noise=FixedNoise(5))
     head = check_words(learner.fit(frame, arm, pain + 2 * (arm == "drug")).release()).head
-    said = f"It is not worth asking at so many records: its noise for privacy is {told}% of the outcome's standard"
+    size = f"its noise for privacy is {told}% of the outcome's standard"
+    said = f"This way it is not worth asking at so many records: {size}"
     assert any(words.startswith(said) for words in head) is bool(told)
     assert "no effect of drug instead of placebo on pain is shown" in head[0]
 

@@ -16,6 +16,7 @@ from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.cli.run import OF_EFFECTS, configure, refusal, unit_line, warnings_said
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec, data_source
+from torchdpcate.cli.tasks.averages import way_of_averages
 from torchdpcate.data._arrays import listed
 from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.domain import Domain
@@ -23,7 +24,6 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.data.words import outcome_axis, outcome_unit
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.lines import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.planned_noise import (
     ASKED,
@@ -31,6 +31,7 @@ from torchdpcate.estimators.planned_noise import (
     least_epsilon,
     least_records,
     shown,
+    stated_deviation,
     verdict,
     worth_asking,
 )
@@ -107,9 +108,9 @@ def planned_targets(
     """
 
     def average(cells: Any) -> PlannedNoise:
-        if schema.assignment is None and budget.delta > 0 and not schema.domain.is_rate:
-            return AverageEffect(schema, budget, subgroups=cells).expected_noise(n)
-        return SubgroupEffects(schema, budget, subgroups=cells or EVERYBODY).expected_noise(n)
+        if schema.assignment is not None or schema.domain.is_rate:
+            return SubgroupEffects(schema, budget, subgroups=cells or EVERYBODY).expected_noise(n)
+        return way_of_averages(schema, budget, n, cells)[0](schema, budget).expected_noise(n)
 
     name, cuts = _partition(schema)
 
@@ -205,7 +206,12 @@ class PlanReport:
             precision: Wanted noise in outcome units; None takes the outcome's range.
         """
         here, n, unit = task.planned_noise(task.learner, task.n, budget), task.n, task.study.unit
-        remarks = *here.remarks, *counted(task.study.schema.domain, n), *task.certified_ways()
+        remarks = (
+            *here.remarks,
+            *counted(task.study.schema.domain, n),
+            *task.certified_ways(),
+            *filter(None, [task.taken]),
+        )
         here = replace(here, remarks=remarks)
 
         @cache
@@ -345,11 +351,12 @@ class PlanReport:
         """Return what a reader would see of some true effects; None of what is no effect."""
         if self.schema is None or not self.of_effect:
             return None
+        sd = stated_deviation(self.schema)
         return SeenAnswers.of(
             self.noise.value,
             0 if _SAMPLING in self.noise.parts else self.noise.n,
             outcome_range=self.noise.outcome_range,
-            sd=None if self.schema.domain.outcome_sd is None else self.schema.effect_scale[0],
+            sd=None if sd is None else sd * self.schema.domain.effect_unit,
             unit=outcome_unit(self.schema),
             label=outcome_axis(self.schema),
         )
@@ -443,8 +450,8 @@ def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     with warnings_said():
         configure(task, config)
         task.study = task.public()
-    task = task.suited()
     task.study = _with_records(task.study, config, n)
+    task = task.suited()
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     task.learner = task.learner_of(budget)
     task.check()

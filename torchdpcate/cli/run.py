@@ -551,8 +551,8 @@ def ending(task: TaskSpec) -> str:
         alone = f"about {shown(planned.value / planned.relative)} instead of {shown(planned.value)}"
         sentences.append(f"One private number for all would err less: {alone}, if effects vary as little as planned.")
     said = {"finding": sentences, "rests on": rests_on}
-    found = [("" if place else what, words) for what, some in said.items() for place, words in enumerate(some)]
     claim, then, commands = release.privacy.claim, "the page for readers, and your signature:", _NEXT
+    found = [("" if place else what, words) for what, some in said.items() for place, words in enumerate(some)]
     if not release.privacy.claims:
         answers = release.function is not None or release.decision is not None
         claim, then = f"{claim}; no claim: publish nothing of it", "for you alone, what it says and answers:"
@@ -564,6 +564,8 @@ def ending(task: TaskSpec) -> str:
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "what", f"{task.release.kind} by {summary['mechanism']}, {summary['learner']} on {summary['data']}"
+    if task.taken:
+        yield "taken", task.taken
     yield "guarantee", summary["level"]
     yield "claim", summary["claim"]
     by = ", by record" if "unit" in summary else ""

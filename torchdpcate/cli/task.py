@@ -156,6 +156,7 @@ class TaskSpec(ABC):
         planned: The noise to expect.
         release: What was released.
         unwritten: What could not be written beside the release, and why, in words.
+        taken: Which way to the same answer was taken, by public facts, and why, in words; empty where there is one.
     """
 
     heading: ClassVar[str]
@@ -173,6 +174,7 @@ class TaskSpec(ABC):
     learner: Any
     planned: "PlannedNoise"
     release: "Release"
+    taken = ""
     _keeps = True  # whether what `make` returns may leave losses and networks
 
     def __init__(self, name: str) -> None:
@@ -314,7 +316,7 @@ class TaskSpec(ABC):
         return learner.expected_noise(n)
 
     def certified_ways(self) -> list[str]:
-        """Return a line about certified ways to the same question, of a release of a lesser level; its own is none."""
+        """Return a line about certified ways to the question, of a release of a lesser level or error; else none."""
         return []
 
     def size(self) -> int:

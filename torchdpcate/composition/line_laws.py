@@ -196,15 +196,27 @@ def lines_of(
     """
     curves = [0.0] * (plan.arms - 1)
     if follow_up is not None and domain.censoring is not None:
-        curves = curve_errors(follow_up, domain.censoring, curve_noise(domain.censoring, plan), plan.arms).tolist()
+        noise, models = curve_noise(domain.censoring, plan), means_of(numbers, plan.arms)
+        curves = curve_errors(follow_up, domain.censoring, noise, plan.arms, models).tolist()
     each = zip([numbers, *numbers.others], curves, strict=True)
     found = [_one(own, plan, domain, levels, per_person, curve) for own, curve in each]
     return _of_arms(found) if plan.arms > 2 else found[0]
 
 
+def means_of(numbers: LineNumbers, arms: int) -> tuple[Tensor, Tensor]:
+    """Return the mean outcome of each arm by the released models, and its share of the people, [arms] each."""
+    every = [numbers, *numbers.others]
+    effects = torch.tensor([0.0, *(own.facts.centre for own in every)], dtype=torch.float64)
+    shares = torch.full_like(effects, 1 / arms)
+    if arms == 2:
+        shares = torch.tensor([1 - numbers.facts.treated, numbers.facts.treated], dtype=torch.float64)
+    return numbers.facts.outcome + effects - shares @ effects, shares
+
+
 def curve_noise(censoring: Censoring, plan: ComposedPlan) -> float:
     """Return the standard deviation of the noise of a count of the ends of follow-up."""
-    return FollowUpCells(censoring, plan.arms).moved()[0] * plan.shares.deviation(CENSORING)
+    cells = FollowUpCells(censoring, plan.arms)
+    return cells.moved()[0] * plan.shares.deviation(CENSORING, cells.size)
 
 
 def unlike(facts: LineFacts, plan: ComposedPlan, domain: Domain, follow_up: Tensor | None = None) -> str | None:

@@ -340,7 +340,12 @@ def assignment_of(entry: Any, propensity: Any) -> Cluster | Pairs | None:
         return Cluster.of(check_entries(given, "assignment", {kind}, set())[kind])
     check_entries(given, "assignment", {kind, "period"} if kind == "crossover" else {kind}, {"most"})
     if propensity != 0.5 and (kind == "crossover" or propensity is not None):
-        why = "which arm came first must have been drawn" if kind == "crossover" else "one of each pair is treated"
-        raise InputError(f"assignment by {kind}: {why}: give propensity: 0.5" + ", or leave it out" * (kind == "pairs"))
+        if kind == "pairs":
+            raise InputError("assignment by pairs: one of each pair is treated: give propensity: 0.5, or leave it out")
+        raise InputError(
+            f"assignment by crossover: propensity is {propensity or 'not stated'}, and must be 0.5: where not every arm "
+            "came first with probability 1/2, a difference between periods does not cancel in the mean of differences, "
+            "and nothing here counts it; of such a trial take the first period alone, with assignment: randomised"
+        )
     period = str(given["period"]) if kind == "crossover" else None
     return Pairs(str(given[kind]), period, given.get("most"))

@@ -313,7 +313,13 @@ def censoring_curve(counts: Tensor, bins: int, kinds: int = 1) -> Tensor:
     return torch.cat([torch.ones_like(beyond), (1 - hazard).cumprod(1)], 1)
 
 
-def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2) -> Tensor:
+def curve_errors(
+    counts: Tensor,
+    outcome: Censoring,
+    noise: float,
+    arms: int = 2,
+    models: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
     r"""Return what noise and the floor do to the difference of each arm and the first, [arms - 1]; post-processing.
 
     It is the root mean square, over draws of fixed seed, of the change of
@@ -323,11 +329,18 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     where the curves are made of counts with as much noise again, and the n, of events in the middle of their parts and
     of those followed to the horizon, stay. One curve of all arms moves each of their means as much as that of all.
 
+    A doubly robust score divides an arm's residuals by its share s_a of all people, and not by the sum of its own
+    weights N_a, which the noise of its curve moves too. So with an outcome's model of the mean m_a there
+
+    .. math:: \hat\mu_a = m_a + \frac{N_a}{s_a \sum_b N_b} (\bar y_a - m_a), \qquad
+        N_a = \sum_k \frac{n_{ak}}{G_a(t_k)}
+
     Args:
         counts: Of the ends of follow-up, as of ``FollowUpCells``, released.
         outcome: What is public of it.
         noise: Standard deviation of a count's noise.
         arms: Number of arms.
+        models: m and s, [arms] each; None of differences in means.
 
     Example:
         >>> counts = torch.tensor([10.0, 10.0, 20.0, 0.0, 60.0] * 2).double()
@@ -351,6 +364,25 @@ def curve_errors(counts: Tensor, outcome: Censoring, noise: float, arms: int = 2
     kind = torch.cat([torch.arange(1.0, kinds + 1).repeat_interleave(bins), torch.zeros(1)])
     y = outcome.outcome(torch.stack([ends, kind.double()], 1))
     at = torch.cat([(curves[..., :-1] + curves[..., 1:]).repeat(1, 1, kinds) / 2, curves[..., -1:]], 2)
-    means = (known / at @ y) / (known / at).sum(2).clamp_min(1)
+    mass = (known / at).sum(2).clamp_min(1)
+    means = (known / at @ y) / mass
+    if models is not None and outcome.by_arm:
+        means = (means - models[0]) * mass / mass.sum(1, keepdim=True) / models[1]
     change = (means[1:] - means[0]).square().mean(0)
     return (change[1:] + change[0] if outcome.by_arm else change.expand(arms - 1)).sqrt()
+
+
+def planned_curve_error(outcome: Censoring, sizes: Tensor, noise: float, scored: bool = False) -> float:
+    """Return the largest of ``curve_errors`` to expect, where half of the people, or the floor, are followed to the horizon.
+
+    Args:
+        outcome: What is public of it.
+        sizes: Records of each arm, [arms].
+        noise: As of ``curve_errors``.
+        scored: Whether it is of scores, with models that are the middle of the outcome's bounds.
+    """
+    ends, facts, share = (outcome.known_ends + 1) * outcome.bins, outcome.facts, max(0.5, outcome.floor)
+    cells = torch.tensor([(1 - share) / ends] * ends + [share], dtype=torch.float64)
+    counts = (sizes[:, None] * cells if outcome.by_arm else sizes.sum() * cells).flatten()
+    models = torch.full_like(sizes, (facts["low"] + facts["high"]) / 2), sizes / sizes.sum()
+    return float(curve_errors(counts, outcome, noise, len(sizes), models if scored else None).max())

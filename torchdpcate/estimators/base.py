@@ -37,7 +37,7 @@ MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyS
 """Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 WEIGHED = "records may have weights in task=cate, rule, average_effect and subgroups with their default learners"
 """What takes records that do not all count alike."""
-CENSORED = "task=cate, rule, subgroups (also subgroups=everybody) and, with delta > 0, average_effect do"
+CENSORED = "task=cate and rule do, and subgroups and average_effect (effect=auto), of a cohort with delta > 0"
 """What takes outcomes that may be censored."""
 RATES = "trials have them by task=subgroups (SubgroupEffects) and, by default, task=average_effect"
 """What takes outcomes with an exposure."""

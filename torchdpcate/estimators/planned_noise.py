@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from torchdpcate._templates import html_table_of
-from torchdpcate.data.domain import Domain
+from torchdpcate.data._cells import are_scores
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
@@ -154,9 +156,40 @@ def shown(value: float, digits: int = 3) -> str:
     return f"{rounded:,.0f}" if 10**digits <= abs(rounded) < 1e9 else f"{rounded:.{digits}g}"
 
 
-def told(domain: Domain) -> str:
-    """Return that a plan's deviation of outcomes is the one that the domain states, in words; empty where none is."""
-    return "" if domain.outcome_sd is None else " (outcome.sd, as stated)"
+_DEVIATIONS = {"binary": 0.45, "count": 0.15}
+_BY_HORIZON, _DEVIATION = 0.3, 1 / 12  # of times up to a horizon, in it; of any other kind in the outcome's range
+
+
+def stated_deviation(schema: TableSchema) -> float | None:
+    """Return the outcome's deviation by public facts: as stated, or of scores that are equally likely; None else.
+
+    Example:
+        >>> stated_deviation(TableSchema.from_domain(Domain([0], [1], 0, 60, outcome_sd=6)))
+        6.0
+    """
+    scores = [code[1] for code in schema.outcome_codes if isinstance(code, tuple)]
+    return float(np.std(np.array(scores, dtype=float))) if _scored(schema) else schema.domain.outcome_sd
+
+
+def planned_deviation(schema: TableSchema) -> float:
+    """Return the deviation that plans take for outcomes: ``stated_deviation``, else a share of their range by kind."""
+    domain, stated = schema.domain, stated_deviation(schema)
+    usual = _DEVIATION if domain.censoring is None else _BY_HORIZON
+    return _DEVIATIONS.get(domain.outcome_kind, usual) * domain.outcome_range if stated is None else stated
+
+
+def _scored(schema: TableSchema) -> bool:
+    domain = schema.domain
+    return domain.outcome_sd is None and are_scores(schema.outcome_codes, domain.outcome_low, domain.outcome_high)
+
+
+def told(schema: TableSchema) -> str:
+    """Return whence a plan's deviation of outcomes is, in words; empty where it is a share of their range."""
+    return (
+        " (assumed: all scores are equally likely)"
+        if _scored(schema)
+        else " (outcome.sd, as stated)" * (schema.domain.outcome_sd is not None)
+    )
 
 
 def least_records(noise: Callable[[int], float], wanted: float, start: int) -> int | None:

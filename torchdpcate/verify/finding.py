@@ -622,7 +622,9 @@ class _Said:
         whole, of = self.schema.effect_scale
         worth = worth_asking(noise, self.schema, planned and planned.relative)
         size = f"its {what} is {noise / whole:.0%} of the outcome's {of}"
-        no = f"It is not worth asking at so many records: {size}."
+        trial = self.domain.known_propensity is not None and hasattr(self.release, "averages")
+        way = "This way it" if trial else "It"  # sums of outcomes may have less noise
+        no = f"{way} is not worth asking at so many records: {size}."
         serves = worth == SERVES and not self.of(BY_EFFECT)  # which say themselves how effects differ
         return _true({no: worth == "no", "At so many records one average effect serves as well.": serves})
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
+from tests.estimators.average.confounded import DOMAIN, EFFECT, data_sets
 from tests.registered import CovariateBalancingEffect, KnownPropensityEffect
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.effect_plan import ErrorPrior
@@ -35,15 +35,3 @@ def test_planned_errors_are_within_a_factor_of_what_releases_are_off_by(epsilon)
     learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(epsilon, 1e-5))
     planned = learner.planned_error(5000, BINARY).total
     assert planned / FACTOR < simulated(5000, epsilon, 200) < planned * FACTOR
-
-
-def test_small_samples_of_the_treated_are_warned_of():
-    learner = CovariateBalancingEffect(DOMAIN, PrivacyBudget(1.0, 0.0), estimand="ATT")
-    said = learner.warning(445)
-    assert "estimand = ATT, n = 445, epsilon = 1: the planned standard error of effect=covariate_balancing is" in said
-    assert "estimand=ATO has" in said
-    assert learner.warning(50_000) is None
-    with pytest.warns(UserWarning, match="estimand = ATT, n = 445"):
-        learner.fit(*arrays(445, 1))
-    # a coin makes all four estimands one
-    assert KnownPropensityEffect(COIN, PrivacyBudget(1.0, 0.0), estimand="ATT").warning(445) is None

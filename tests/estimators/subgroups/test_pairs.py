@@ -136,7 +136,7 @@ def test_a_public_bound_of_a_difference_lessens_the_noise(tmp_path):
     noise = [
         SubgroupEffects(TableSchema.from_dict(FACTS | {"assignment": entry}), MANY, subgroups="everybody")
         .expected_noise(750)
-        .value
+        .parts["noise"]
         for entry in ({"pairs": "pair"}, {"pairs": "pair", "most": 12})
     ]
     assert noise[0] == pytest.approx(5 * noise[1])
@@ -218,7 +218,10 @@ def test_levels_that_differ_in_a_pair_divide_no_subgroups():
         ({"assignment": "randomised", "propensity": None}, "assignment is randomised; state propensity"),
         ({"assignment": "cohort"}, "assignment is cohort; leave propensity: out"),
         ({"propensity": 0.4}, "one of each pair is treated: give propensity: 0.5, or leave it out"),
-        (CROSSED | {"propensity": None}, "which arm came first must have been drawn: give propensity: 0.5$"),
+        (
+            CROSSED | {"propensity": None},
+            "propensity is not stated, and must be 0.5: where not every arm came first with",
+        ),
         ({"assignment": {"crossover": "pair"}}, "assignment has no entry 'period'"),
         ({"assignment": {"pairs": "pair", "most": 0}}, "most of pairs 'pair' is 0; give a public bound above 0"),
         ({"assignment": {"pairs": "age"}}, "column 'age' has another role"),

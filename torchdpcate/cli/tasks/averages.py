@@ -25,6 +25,7 @@ from torchdpcate.data.study import StreamedStudy, Study, record_average
 from torchdpcate.data.subgroups import EVERYBODY, Subgroups
 from torchdpcate.data.words import arm, labels_of
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.estimators.planned_noise import planned_deviation, shown
 from torchdpcate.estimators.subgroups.plan import RANDOMISED, SubgroupPlan
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure
 from torchdpcate.evaluation.curator_figures import kept_figure, overlap_figure
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from torchdpcate.data.schema import TableSchema
     from torchdpcate.data.streams import RecordStream
     from torchdpcate.estimators.average.learner import AverageEffectLearner
     from torchdpcate.estimators.average.lines import AverageEffect
@@ -69,6 +71,45 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
         return known
     effect = study.truth(study.records.x)
     return None if effect is None else record_average(effect, study.records.a, estimand)
+
+
+def way_of_averages(
+    schema: TableSchema, budget: PrivacyBudget, n: int | None, cells: Any = None, estimand: str = "ATE"
+) -> tuple[partial[Any], str]:
+    r"""Return the learner of averages of least planned error, by public facts, and in words why.
+
+    Lines of a composition adjust for covariates, of which a quarter of the outcome's variance is expected. In a trial
+    noisy sums of outcomes, which do not, have far less noise where records are few; they are pure.
+
+    Args:
+        schema: Columns and public bounds, of two arms and independent records.
+        budget: Of a record.
+        n: Number of records; None where it is not known, which gives lines.
+        cells: Public partitions, or None.
+        estimand: Whom the average is about.
+    """
+    from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+    from torchdpcate.estimators.average.lines import AverageEffect
+    from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+
+    domain = schema.domain
+    lines: partial[Any] = partial(AverageEffect, estimand=estimand, subgroups=cells)
+    if domain.known_propensity is None or n is None or (estimand != "ATE" and domain.censoring is not None):
+        return lines, ""
+    scale = None if domain.outcome_kind == "binary" else _LEFT * planned_deviation(schema)
+    lines_error = lines(schema, budget).expected_noise(n, residual_scale=scale).value if budget.delta else math.inf
+    ways, errors = {"lines of one composition": lines}, {"lines of one composition": lines_error}
+    if estimand == "ATE":
+        ways["differences in means"] = partial[Any](SubgroupEffects, subgroups=EVERYBODY if cells is None else cells)
+    if cells is None and domain.censoring is None and estimand in ESTIMANDS:
+        ways["centred outcomes by the known propensity"] = partial[Any](KnownPropensityEffect, estimand=estimand)
+    errors |= {name: way(schema, budget).expected_noise(n).value for name, way in [*ways.items()][1:]}
+    order = sorted(errors, key=errors.__getitem__)
+    said = ", ".join(f"{name} {shown(errors[name])}" for name in order if math.isfinite(errors[name]))
+    return ways[order[0]], f"{order[0]}; planned standard errors: {said or 'none is known'}"
+
+
+_LEFT = math.sqrt(0.75)  # of the outcome's deviation, by covariates
 
 
 class Averages(TaskSpec):
@@ -113,12 +154,23 @@ class Averages(TaskSpec):
         """
         schema, by_lines = self.study.schema, self.config.effect._target_ == _LINES
         if not schema.compared and schema.assignment is None and not schema.domain.is_rate:
-            return LineAverages.of(self) if by_lines else self
+            return self._of_two_arms() if by_lines else self
         sums = schema.domain.censoring is not None and schema.domain.known_propensity is not None
         sums |= schema.domain.is_rate
         if by_lines and schema.assignment is None and self.config.privacy.delta > 0 and not sums:
             return ArmLines.of(self)
         return ArmAverages.of(self)
+
+    def _of_two_arms(self) -> TaskSpec:
+        """Return the task that goes the way of least planned error."""
+        estimand, budget = str(self.config.effect.estimand), budget_of(self)
+        way, why = way_of_averages(self.study.schema, budget, self.study.n, estimand=estimand)
+        task: Any = {"SubgroupEffects": ArmAverages, "AverageEffect": LineAverages}.get(way.func.__name__)
+        if task is None:
+            self.config.effect._target_ = f"{way.func.__module__}.{way.func.__name__}"
+        found = self if task is None else task.of(self)
+        found.taken = why
+        return found
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner:
         """Return the learner of an average effect; see the class above."""
@@ -184,9 +236,8 @@ class Averages(TaskSpec):
         return None if self._nonprivate is None else self._nonprivate.value
 
     @property
-    def _planned_error(self) -> float | None:
-        planned = self.learner.planned_error(self.study.records.n)
-        return None if planned is None else planned.total
+    def _planned_error(self) -> float:
+        return self.learner.expected_noise(self.n).value
 
     def write(self, summary: Mapping[str, Any]) -> Figures:
         """Write the curator's table; return the balance of covariates, and the interval beside what is not private."""
@@ -298,6 +349,12 @@ def write_balance(balance: BalanceTable, folder: Path) -> None:
     write_text(folder / "balance.csv", table.to_csv(index_label="feature"), PRIVATE)
 
 
+def budget_of(task: TaskSpec) -> PrivacyBudget:
+    """Return what a record may cost in a task that is configured."""
+    privacy = task.config.privacy
+    return task.study.unit.record_budget(PrivacyBudget(privacy.epsilon, privacy.delta))
+
+
 def with_task(found: _Task, task: TaskSpec) -> _Task:
     """Return a task with the settings, the study and the folder of another."""
     found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
@@ -328,10 +385,6 @@ class LineAverages(OfLines, Averages):  # type: ignore[misc]
     @property
     def _exact_value(self) -> float | None:
         return None if self._exact is None else self._exact.estimate(self.learner.line)
-
-    @property
-    def _planned_error(self) -> float:
-        return self.learner.expected_noise(self.n).value
 
 
 class SubgroupTask(TaskSpec):
@@ -375,15 +428,13 @@ class SubgroupTask(TaskSpec):
     def suited(self) -> TaskSpec:
         """See ``TaskSpec``: with a delta, of two arms and independent records, ``LineSubgroups``."""
         schema, given = self.study.schema, self.config.subgroup_effects.propensity
-        if (
-            self.config.privacy.delta == 0
-            or len(schema.actions) > 2
-            or schema.assignment is not None
-            or schema.domain.is_rate
-            or given == RANDOMISED
-        ):
+        if len(schema.actions) > 2 or schema.assignment is not None or schema.domain.is_rate or given == RANDOMISED:
             return self
-        return LineSubgroups.of(self)
+        way, why = way_of_averages(schema, budget_of(self), self.study.n, self.given)
+        sums = way.func.__name__ == "SubgroupEffects" or self.config.privacy.delta == 0
+        found = self if sums else LineSubgroups.of(self)
+        found.taken = why
+        return found
 
     @property
     def given(self) -> Any:

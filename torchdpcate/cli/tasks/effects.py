@@ -15,13 +15,13 @@ from torch import Tensor
 from torchdpcate.cli.site_link import SocketLink
 from torchdpcate.cli.sites import read_sizes
 from torchdpcate.cli.task import Figures, Measure, TaskSpec, choices
-from torchdpcate.cli.tasks.averages import write_arms
+from torchdpcate.cli.tasks.averages import budget_of, way_of_averages, write_arms
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.sites import Site
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism, PlugIn
-from torchdpcate.estimators.planned_noise import shown
+from torchdpcate.estimators.planned_noise import shown, worth_asking
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import PlugInSecondStage, RidgeSecondStage, SecondStage
@@ -121,7 +121,7 @@ class Effects(TaskSpec):
         """See ``TaskSpec``: the networks' own effect, then what else plans know the error of, the least first."""
         planned = self.noise_of(self.learner, self.n)
         if planned.level is Level.CERTIFIED:
-            return []
+            return self._better(planned)
         from torchdpcate.estimators.cate.learner import RLearner  # which trains; a task is made for less
 
         make = partial(RLearner, self.study.schema, self.learner.budget)
@@ -135,6 +135,17 @@ class Effects(TaskSpec):
             f"{self.mechanism.name} is {planned.level.value} here; certified ways to the same question, with the error "
             f"to expect: second_stage=plug_in (networks of all records) {shown(own.value)}; {ranked}"
         ]
+
+    def _better(self, planned: PlannedNoise) -> list[str]:
+        """Return the way to one average of a trial, where plans do not call this effect worth asking for."""
+        schema = self.study.schema
+        asked = not worth_asking(planned.value, schema, planned.relative).startswith("no")
+        alone = self._composed and self.config.sites.path is None
+        if asked or len(schema.actions) > 2 or schema.assignment is not None or not alone:
+            return []
+        way, why = way_of_averages(schema, budget_of(self), self.n)
+        less = bool(why) and way(schema, budget_of(self)).expected_noise(self.n).value < planned.value
+        return [f"better: task=average_effect by {why}"] if less else []
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""

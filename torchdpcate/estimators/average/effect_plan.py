@@ -33,10 +33,6 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
-LARGE = 0.1
-"""Planned error, as a share of the outcome's range, above which an estimate is of little use."""
-BETTER = 0.7
-"""Share of a large planned error below which another estimand's is worth naming."""
 HALF = 0.5
 """Share of the treated that plans expect where no propensity is known."""
 TYPICAL_EFFECT = 0.25
@@ -122,13 +118,6 @@ class PlannedError:
     def total(self) -> float:
         """All parts together, at most the outcome's range."""
         return min(math.hypot(self.noise, self.nuisances, self.sampling), self.range)
-
-    def words(self, unit: float) -> str:
-        """Return the planned error in words, beside the outcome's range."""
-        return (
-            f"the planned standard error of effect={self.effect} is {self.total:.3g}, "
-            f"{self.total / unit:.0%} of the outcome's range"
-        )
 
     def in_units(self, unit: float) -> "PlannedError":
         """Return that of outcomes scaled to [0, 1] in the outcome's units."""

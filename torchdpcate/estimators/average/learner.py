@@ -1,25 +1,24 @@
 """What every learner of an average effect does: checks, a fit session, one estimate with its interval."""
 
 import math
-import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
+from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.assignment import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.streams import RecordStream
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.answers import AnswersAverage, clone
-from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
+from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.planned_noise import PlannedNoise, told
+from torchdpcate.estimators.planned_noise import PlannedNoise, planned_deviation, told
 from torchdpcate.fit.feature_maps import FeatureMap, on_domain
 from torchdpcate.fit.stacked_records import records_of
 from torchdpcate.plan import RECORDS
@@ -142,11 +141,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the noise in the sums, and what that of private fits moves the estimate by."""
-        budget, planned, name = self._planned(n), self.planned_error(n), f"the average effect ({self.target.name})"
-        domain = TableSchema.of(self.domain).domain
-        prior, unit = ErrorPrior.of(domain), domain.outcome_range
-        parts = {"sums": planned.noise, "private fits": planned.nuisances}
-        dominated, warned = (DOMINATED,) if math.isinf(planned.noise) else (), self.warning(n)
+        budget, name, schema = self._planned(n), f"the average effect ({self.target.name})", TableSchema.of(self.domain)
+        domain, unit = schema.domain, schema.domain.outcome_range
+        prior = replace(ErrorPrior.of(domain), deviation=planned_deviation(schema) / unit)
+        planned = self.planned_error(n, prior)
+        parts = {"sums": planned.noise, "private fits": planned.nuisances, "sampling": planned.sampling}
         own = self._user_conditions() or self._own_learner()
         return PlannedNoise.of_parts(
             {part: value for part, value in parts.items() if value},
@@ -157,35 +156,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             level=Level.CONDITIONAL if own else Level.CERTIFIED,
             assumes=(
                 f"{prior.treated:.0%} of the records are treated; outcomes lie about the middle of their range, and "
-                f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(domain)}",
+                f"differ by {prior.deviation:.2g} of it from what is adjusted for{told(schema)}",
             ),
             left_out=() if planned.bias is None else (planned.bias,),
-            remarks=(
-                *dominated,
-                f"sampling adds a standard error of about {planned.sampling:.3g}",
-                *([] if warned is None else [warned]),
-            ),
+            remarks=(DOMINATED,) if math.isinf(planned.noise) else (),
         )
-
-    def warning(self, n: int) -> str | None:
-        """Return what to say of n records before anything is spent; None where the planned error is small enough.
-
-        Args:
-            n: Number of records.
-        """
-        planned, unit = self.planned_error(n), TableSchema.of(self.domain).domain.outcome_range
-        if self.budget is None or planned.total <= LARGE * unit:
-            return None
-        said = f"estimand = {self.target.name}, n = {n}, epsilon = {self.budget.epsilon:g}: {planned.words(unit)}"
-        others = {
-            name: clone(self).set_params(estimand=name).planned_error(n).total
-            for name in ESTIMANDS
-            if name != self.target.name
-        }
-        best = min(others, key=others.__getitem__, default=None)
-        if best is None or others[best] > BETTER * planned.total:
-            return f"{said}; more records, more epsilon or a larger overlap would help"
-        return f"{said}; estimand={best} has {others[best]:.3g}, and more records, epsilon or overlap would help"
 
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
@@ -219,9 +194,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _prepare(self, records: Any) -> None:
         self.check(records.n)
-        told = self.warning(records.n)
-        if told is not None:
-            warnings.warn(told, stacklevel=5)
         self._own_conditions = self._user_conditions()
 
     def _conditional(self) -> bool:

@@ -13,7 +13,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
 from torchdpcate.estimators.cate.composition import Composition
-from torchdpcate.estimators.cate.composition_plan import stated_scale
+from torchdpcate.estimators.cate.composition_plan import curve_part, stated_scale
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown, told
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -89,10 +89,14 @@ class AverageEffect(AnswersAverage, RLearner):
         if TableSchema.of(self.domain).cluster is not None:
             raise InputError(f"{type(self).__name__}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         if self.budget is not None and self.budget.delta == 0:
-            pure = "effect=known_propensity" if self._known else "effect=covariate_balancing"
+            pure = ", or take effect=covariate_balancing, which is pure"
+            if self._known:
+                pure = ", or take SubgroupEffects, which is pure, as task=average_effect and task=subgroups do"
+            elif TableSchema.of(self.domain).domain.censoring is not None:
+                pure = ""
             raise InputError(
                 "delta = 0: lines of one composition have Gaussian noise, which is only (epsilon, delta)-private; give "
-                f"privacy.delta above 0, for instance 1e-5, or take {pure}, which is pure"
+                f"privacy.delta above 0, for instance 1e-5{pure}"
             )
         lines = () if self.line == AVERAGE else (self.line,)
         if TableSchema.of(self.domain).compared and (lines or self.subgroups is not None):
@@ -151,7 +155,7 @@ class AverageEffect(AnswersAverage, RLearner):
         assert isinstance(planner, Composition)
         planner.check(n, None)
         plan = planner.plan(n)
-        scale = stated_scale(residual_scale, plan, domain)
+        scale = stated_scale(residual_scale, plan, schema)
         of, cells = f"the average effect ({self.estimand})" + (" of an arm" if schema.compared else ""), None
         if plan.cells is not None:
             finest = max(plan.cells.partitions, key=lambda partition: partition.size)
@@ -159,9 +163,9 @@ class AverageEffect(AnswersAverage, RLearner):
             of = f"the effect in a cell by {finest.name}, one of {cells} if they are all as large"
         residuals = "of a binary outcome" if plan.binary else "of 1/14 of the outcome's range"
         if scale is not None:
-            residuals = f"of {shown(scale)}{told(domain) if residual_scale is None else ' (residual_scale, as given)'}"
+            residuals = f"of {shown(scale)}{told(schema) if residual_scale is None else ' (residual_scale, as given)'}"
         return PlannedNoise.of_parts(
-            planned_line(plan, domain.outcome_range, scale, cells),
+            planned_line(plan, domain.outcome_range, scale, cells) | curve_part(plan, domain),
             of,
             domain.outcome_range,
             n,

@@ -15,7 +15,7 @@ from torchdpcate.composition.constants import RuleConstants, of_kind
 from torchdpcate.composition.effect_law import Covariates, correlated_points
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import interval_plan, law_of
-from torchdpcate.composition.line_laws import lines_of, ruled, unlike
+from torchdpcate.composition.line_laws import curve_noise, lines_of, ruled, unlike
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.plan_numbers import PURE
 from torchdpcate.composition.planned import (
@@ -29,12 +29,21 @@ from torchdpcate.composition.planned import (
 )
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.data.assignment import NO_INTERVALS
+from torchdpcate.data.censoring import planned_curve_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import AVERAGE_LEARNERS, LEARNERS
-from torchdpcate.estimators.planned_noise import ASKED, OF_EFFECT, PlannedNoise, shown, told
+from torchdpcate.estimators.planned_noise import (
+    ASKED,
+    OF_EFFECT,
+    PlannedNoise,
+    planned_deviation,
+    shown,
+    stated_deviation,
+    told,
+)
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.fit.weighted_basis import PAIRED, Levels, Standardisation, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
@@ -341,7 +350,6 @@ def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: T
 
 GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
-_BY_HORIZON = 0.3  # standard deviation of times up to a horizon, in it
 
 
 def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale: float | None = None) -> PlannedNoise:
@@ -358,18 +366,19 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     """
     assert plan.budget is not None
     domain = schema.domain
-    scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+    scale = stated_scale(residual_scale, plan, schema) or plan.residual_scale * domain.outcome_range
     given, stated = residual_scale is not None, domain.outcome_sd is not None
     residual = None if stated and not given else scale
     size = expected_scale(plan, domain, residual)
     clipped = "nothing is clipped of a binary outcome"
     if not plan.binary:
         clipped = f"residuals of the outcome are clipped at {shown(size)}"
-        clipped += " (residual_scale, as given)" if given else told(domain)
+        clipped += " (residual_scale, as given)" if given else told(schema)
         if not (given or stated or domain.censoring is not None):
             clipped += ", by 1/14 of its range; state outcome.sd, for that may be several times too large or too small"
     errors = effect_errors(plan, domain, size)
     parts = {name: value for name, value in errors._asdict().items() if value and name != "deviation"}
+    parts |= curve_part(plan, domain)
     least, most = of_kind("effect")["errors"]["between"]
     between = f"; in nine of ten generated laws the error was {least} to {most} times the expected one"
     return PlannedNoise.of_parts(
@@ -394,6 +403,16 @@ def planned_composition(plan: ComposedPlan, schema: TableSchema, residual_scale:
     )
 
 
+def curve_part(plan: ComposedPlan, domain: Domain) -> dict[str, float]:
+    """Return what noise in a curve of censoring does to an average, as a part of planned noise; none without one."""
+    if domain.censoring is None or plan.budget is None:
+        return {}
+    share = 0.5 if plan.treated is None else plan.treated
+    sizes = torch.tensor([1 - share, share] if plan.arms == 2 else [1 / plan.arms] * plan.arms, dtype=torch.float64)
+    noise = curve_noise(domain.censoring, plan)
+    return {"curve": planned_curve_error(domain.censoring, plan.n * sizes, noise, scored=True)}
+
+
 def _inconclusive(plan: ComposedPlan, schema: TableSchema) -> str | None:
     """Return why a release will say no more than an effect without an interval; None where it will, or is asked to."""
     if plan.lines is not None or plan.intervals or isinstance(plan.constants, RuleConstants):
@@ -412,7 +431,8 @@ def _average(plan: ComposedPlan, schema: TableSchema, scale: float) -> str:
     if plan.lines is None:
         return f"the average effect: {_no_lines(plan, schema).removeprefix('no interval: ')}"
     residual = None if plan.binary else scale
-    error = math.hypot(*planned_line(plan, schema.domain.outcome_range, residual).values())
+    curve = curve_part(plan, schema.domain).values()
+    error = math.hypot(*planned_line(plan, schema.domain.outcome_range, residual).values(), *curve)
     groups = f", and {plan.line_groups} groups by effect" * (plan.line_groups > 1)
     return f"the average effect has an interval, with a standard error of about {shown(error)}{groups}"
 
@@ -423,24 +443,24 @@ def _with_delta(plan: ComposedPlan, domain: Domain, residual: float | None) -> t
     if plan.budget.delta > 0:
         return ()
     other = rebuilt(plan, budget=PrivacyBudget(plan.budget.epsilon, GAIN))
-    now, then = (
-        shown(effect_errors(found, domain, expected_scale(found, domain, residual)).total) for found in (plan, other)
-    )
+    errors = ((effect_errors(of, domain, expected_scale(of, domain, residual)).total, of) for of in (plan, other))
+    now, then = (shown(math.hypot(error, *curve_part(of, domain).values())) for error, of in errors)
     return (
         f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.form} effect",
         f"no intervals with {NO_DELTA}",
     )
 
 
-def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
+def stated_scale(residual_scale: float | None, plan: ComposedPlan, schema: TableSchema) -> float | None:
     """Return the residual scale that was stated, if any; refuse what cannot be one.
 
-    Where it was not, that is the outcome's standard deviation, if the domain states it: residuals have no larger one.
-    A time up to a horizon has one of about .3 of it where a fifth to a half of the people have the event.
+    Where it was not, that is the outcome's standard deviation, if the domain states it or scores tell it: residuals
+    have no larger one. A time up to a horizon has one of about .3 of it where a fifth to a half of the people have the
+    event.
     """
+    domain = schema.domain
     if residual_scale is None:
-        unknown = domain.censoring is not None and domain.outcome_sd is None
-        own = _BY_HORIZON * domain.outcome_range if unknown else domain.outcome_sd
+        own = stated_deviation(schema) if domain.censoring is None else planned_deviation(schema)
         return None if plan.binary else own
     if plan.binary:
         raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")

@@ -173,11 +173,12 @@ class EffectRule(RLearner):
             residual_scale: What public knowledge says of the scale of y - m(x), in outcome units; None takes a
                 fourteenth of the outcome's range.
         """
-        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__).domain
+        budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__)
+        domain = schema.domain
         composition = self._planner()
         composition.check(n, mechanism)
         plan = composition.plan(n)
-        unit = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+        unit = stated_scale(residual_scale, plan, schema) or plan.residual_scale * domain.outcome_range
         here = planned_regret(plan)
 
         def regret(records: int) -> float:
@@ -198,7 +199,7 @@ class EffectRule(RLearner):
             budget,
             {"rule": unit * here.rule},
             assumes=(
-                f"residuals of the outcome are clipped at {shown(unit)}{told(domain)}, and effects vary about zero as "
+                f"residuals of the outcome are clipped at {shown(unit)}{told(schema)}, and effects vary about zero as "
                 "the plan's prior expects",
             ),
             left_out=("sampling, and the noise in the outcome regression and the propensity",),

@@ -23,7 +23,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.weights import times_weight
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.planned_noise import PlannedNoise, planned_deviation, shown, told
 from torchdpcate.estimators.subgroups.plan import (
     CURVE,
     EQUAL,
@@ -47,6 +47,7 @@ from torchdpcate.release.subgroups import SEPARATE, SubgroupRelease
 
 _NONE = 1e-12  # scale of no noise
 _ASSUMED = "cells of a partition are all as large, mean outcomes at a quarter of their range, rates at a tenth"
+SAMPLING = "sampling"
 
 
 @dataclass(eq=False, repr=False)
@@ -138,23 +139,27 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         return plan_subgroups(n, schema, cells, self.budget, self._weighting(cells), learner=type(self).__name__)
 
     def expected_noise(self, n: int) -> PlannedNoise:
-        """See ``PrivateEstimator``: the standard deviation in the noisiest cell, if a partition's are all as large.
+        """See ``PrivateEstimator``: the standard error in the noisiest cell, if a partition's are all as large.
 
         Infinite where noise would dominate such a cell.
         """
         budget, plan = self._planned(n), self.plan(n)
         swamped = bool((plan.records < plan.least_records).any())
         level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
+        whole, arms = plan.subgroups.of_everybody, len(plan.weighting.mass) > 2
+        parts = {"noise" if whole else f"noise by {name}": noise for name, noise in plan.of_partitions().items()}
+        parts |= {} if plan.schema.domain.is_rate else {SAMPLING: plan.sampling}
+        differ = f"outcomes differ by {shown(planned_deviation(plan.schema))}{told(plan.schema)}"
         return PlannedNoise(
-            math.inf if swamped else plan.expected_noise,
-            "the effect in the noisiest cell",
+            math.inf if swamped else math.hypot(plan.expected_noise, parts.get(SAMPLING, 0.0)),
+            ("the average effect" if whole else "the effect in the noisiest cell") + " of an arm" * (whole and arms),
             plan.schema.effect_range,
             n,
             budget,
-            {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
+            parts,
             level,
-            (_ASSUMED,),
-            ("sampling",),
+            (_ASSUMED, *([differ] if SAMPLING in parts else [])),
+            () if SAMPLING in parts else (SAMPLING,),
             plan.remarks(),
         )
 

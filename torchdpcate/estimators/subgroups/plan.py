@@ -13,10 +13,11 @@ from torch import Tensor
 from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.steps import summation_error
 from torchdpcate.data._arrays import plural
-from torchdpcate.data.censoring import curve_errors
+from torchdpcate.data.censoring import planned_curve_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import planned_deviation, shown
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -49,6 +50,7 @@ _LINES = (
     "effects in subgroups are then lines of one composition: task=subgroups with privacy.delta above 0 "
     "(AverageEffect(subgroups=...))"
 )
+_DRAWN = "task=subgroups subgroup_effects.propensity=randomised (SubgroupEffects)"
 _HOLDS_IF = {
     EQUAL: (
         "treatment was randomised with one probability within each cell; where it was not, estimates are biased and "
@@ -101,16 +103,16 @@ class Weighting:
             return cls(EQUAL, 0.5, 0.5)
         if known is None and schema.domain.is_rate:
             raise InputError(
-                "exposure: rates are of trials; state propensity: in the domain, or give propensity=randomised; of a "
+                f"exposure: rates are of trials; state propensity: in the domain, or take {_DRAWN}; of a "
                 "cohort give outcomes over one length of follow-up, or by a horizon (time, event, horizon)"
             )
         if known is None and schema.cluster is not None:
             raise InputError(
                 f"cluster {schema.cluster.name!r}: intervals count clusters of a trial alone, whose arms have one "
-                "probability or that of a covariate; state propensity: in the domain, or give propensity=randomised"
+                f"probability or that of a covariate; state propensity: in the domain, or take {_DRAWN}"
             )
         if known is None:
-            raise InputError(f"propensity = {given}: the domain states none; {_LINES}, or give propensity=randomised")
+            raise InputError(f"propensity = {given}: the domain states none; {_LINES}, or take {_DRAWN}")
         low, high = known.bounds
         return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2)
 
@@ -122,7 +124,7 @@ class Weighting:
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
                 "that assigns each with one probability: state propensity: [...] in the domain, a number for each arm, "
-                "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms and "
+                f"or take {_DRAWN}; of other records task=cate (RLearner) has effects of all arms and "
                 "their means, and task=policy_selection policies; or put the records of two arms into a file of their "
                 "own"
             )
@@ -429,16 +431,21 @@ class SubgroupPlan(Plan[SubgroupRelease]):
         return (unit * each.norm(dim=1)).hypot(torch.tensor(self.curve_noise, dtype=torch.float64))
 
     @property
+    def sampling(self) -> float:
+        """Standard error by sampling to expect of the noisiest cell; the two outcomes of a pair are independent."""
+        mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
+        each = 1 / mass if self.schema.pairs is None else 2 / mass
+        variance = self.schema.design_effect * (each[0] + (each[1:].max() if len(mass) > 1 else 0))
+        return planned_deviation(self.schema) * math.sqrt(float(variance / self.records.min()))
+
+    @property
     def curve_noise(self) -> float:
         """What noise in the curve of censoring is expected to do to an effect: half, or the floor, are followed."""
         censoring, mass = self.schema.domain.censoring, torch.tensor(self.weighting.mass, dtype=torch.float64)
         if censoring is None or self.budget is None:
             return 0.0
-        ends, share = (censoring.known_ends + 1) * censoring.bins, max(0.5, censoring.floor)
-        cells = torch.tensor([(1 - share) / ends] * ends + [share], dtype=torch.float64)
-        counts = self.n * (mass[:, None] * cells if censoring.by_arm else cells).flatten()
         noise = DEVIATIONS[self.law] * self.ends_law.scale
-        return float(curve_errors(counts, censoring, noise, len(mass)).max())
+        return planned_curve_error(censoring, self.n * mass, noise)
 
     @property
     def expected_noise(self) -> float:
@@ -458,8 +465,15 @@ class SubgroupPlan(Plan[SubgroupRelease]):
 
     def remarks(self) -> tuple[str, ...]:
         """Return what public facts say of each partition, in words."""
-        least, parts = self._split(self.least_records), self.of_partitions()
-        return tuple(
+        least, parts, pairs = self._split(self.least_records), self.of_partitions(), self.schema.pairs
+        bound: tuple[str, ...] = ()
+        if pairs is not None and pairs.most is None and self.law != RATE:
+            part = self.schema.greatest / 4
+            bound = (
+                f"assignment: a public bound of a difference, most:, makes the noise as many times smaller: with most: "
+                f"{part:g}, a quarter of the outcome's range, {shown(self.expected_noise / 4)}",
+            )
+        return bound + tuple(
             f"{name}: {plural(partition.size, 'cell')} of about {self.mass / partition.size:,.0f} records; each needs "
             f"at least {math.ceil(float(own.max())):,}, or noise dominates it"
             for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
