@@ -343,8 +343,8 @@ def assignment_of(entry: Any, propensity: Any) -> Cluster | Pairs | None:
         if kind == "pairs":
             raise InputError("assignment by pairs: one of each pair is treated: give propensity: 0.5, or leave it out")
         raise InputError(
-            f"assignment by crossover: propensity is {propensity or 'not stated'}, and must be 0.5: where not every arm "
-            "came first with probability 1/2, a difference between periods does not cancel in the mean of differences, "
+            f"assignment by crossover: propensity is {propensity or 'not stated'}, and must be 0.5: where one "
+            "arm came first more often, a difference between periods does not cancel in the mean of differences, "
             "and nothing here counts it; of such a trial take the first period alone, with assignment: randomised"
         )
     period = str(given["period"]) if kind == "crossover" else None

@@ -373,7 +373,7 @@ def curve_errors(
 
 
 def planned_curve_error(outcome: Censoring, sizes: Tensor, noise: float, scored: bool = False) -> float:
-    """Return the largest of ``curve_errors`` to expect, where half of the people, or the floor, are followed to the horizon.
+    """Return the largest of ``curve_errors`` to expect, where half, or the floor, are followed to the horizon.
 
     Args:
         outcome: What is public of it.

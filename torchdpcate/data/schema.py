@@ -171,6 +171,13 @@ class TableSchema:
         return self.assignment if isinstance(self.assignment, Pairs) else None
 
     @property
+    def scores(self) -> dict[Any, float]:
+        """Numbers that words of an ordered outcome stand for, whose ends are its bounds; empty of other outcomes."""
+        words = code_entries(self.outcome_codes).get("words", {})
+        ends = {self.domain.outcome_low, self.domain.outcome_high}
+        return words if self.domain.censoring is None and {*words.values()} >= ends else {}
+
+    @property
     def greatest(self) -> float:
         """Largest effect that there may be: the outcome's range, of pairs a bound of differences, of rates none."""
         most = None if self.pairs is None else self.pairs.most

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from torchdpcate._templates import html_table_of
-from torchdpcate.data._cells import are_scores
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
@@ -167,8 +166,7 @@ def stated_deviation(schema: TableSchema) -> float | None:
         >>> stated_deviation(TableSchema.from_domain(Domain([0], [1], 0, 60, outcome_sd=6)))
         6.0
     """
-    scores = [code[1] for code in schema.outcome_codes if isinstance(code, tuple)]
-    return float(np.std(np.array(scores, dtype=float))) if _scored(schema) else schema.domain.outcome_sd
+    return float(np.std([*schema.scores.values()])) if _scored(schema) else schema.domain.outcome_sd
 
 
 def planned_deviation(schema: TableSchema) -> float:
@@ -179,8 +177,7 @@ def planned_deviation(schema: TableSchema) -> float:
 
 
 def _scored(schema: TableSchema) -> bool:
-    domain = schema.domain
-    return domain.outcome_sd is None and are_scores(schema.outcome_codes, domain.outcome_low, domain.outcome_high)
+    return schema.domain.outcome_sd is None and bool(schema.scores)
 
 
 def told(schema: TableSchema) -> str:

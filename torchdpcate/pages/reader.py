@@ -12,7 +12,6 @@ from torch import Tensor
 
 from torchdpcate._templates import render, script, some
 from torchdpcate.candidates.kinds import Constants, Thresholds
-from torchdpcate.data._cells import code_entries
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.covariates import Covariate, Numeric, bounds_in_words
 from torchdpcate.data.study import read_queries
@@ -145,9 +144,8 @@ def _people(release: Release) -> list[tuple[str, str]]:
     better = f", {domain.better} is better" if domain.better else ""
     bounds = f"{domain.outcome_low:,.10g} to {domain.outcome_high:,.10g} {unit}".rstrip().replace("-", "\N{MINUS SIGN}")
     bounds += " in the whole time of a record" * domain.is_rate
-    scores = code_entries(schema.outcome_codes).get("words")
-    if scores and domain.censoring is None:
-        bounds += f" ({', '.join(f'{word} {score:g}' for word, score in scores.items())})"
+    if schema.scores:
+        bounds += f" ({', '.join(f'{word} {score:g}' for word, score in schema.scores.items())})"
     most = _MOST_COLUMNS + (len(schema.covariates) == _MOST_COLUMNS + 1)  # one is no longer than "and 1 more"
     shown = list(map(bounds_in_words, schema.covariates[:most]))
     more = [f"and {len(schema.covariates) - len(shown)} more"] * (len(schema.covariates) > len(shown))
