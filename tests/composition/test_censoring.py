@@ -352,5 +352,5 @@ def test_an_effect_of_a_rare_treatment_that_nobody_stated_varies_and_has_no_line
     spread = {share: float(np.std(release.effect(x))) for share, release in found.items()}
     assert spread[None] > 0.2
     assert spread[0.02] < 0.05
-    assert "stating it, or more records, helps" in check_words(found[None]).head[2]
+    assert "stating it, or more records, would help" in check_words(found[None]).head[2]
     assert "state treated: in the domain" in found[None].no_lines

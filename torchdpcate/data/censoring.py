@@ -368,8 +368,12 @@ def curve_errors(
     means = (known / at @ y) / mass
     if models is not None and outcome.by_arm:
         means = (means - models[0]) * mass / mass.sum(1, keepdim=True) / models[1]
-    change = (means[1:] - means[0]).square().mean(0)
-    return (change[1:] + change[0] if outcome.by_arm else change.expand(arms - 1)).sqrt()
+    change = means[1:] - means[0]
+    each = change.square().mean(0)
+    if not outcome.by_arm:
+        return each.expand(arms - 1).sqrt()
+    # shares of the weights move against each other, and what a floor does to each arm may not cancel in a cell
+    return torch.maximum((change[:, 1:] - change[:, :1]).square().mean(0), each[1:] + each[0]).sqrt()
 
 
 def planned_curve_error(outcome: Censoring, sizes: Tensor, noise: float, scored: bool = False) -> float:

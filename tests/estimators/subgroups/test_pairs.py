@@ -220,7 +220,7 @@ def test_levels_that_differ_in_a_pair_divide_no_subgroups():
         ({"propensity": 0.4}, "one of each pair is treated: give propensity: 0.5, or leave it out"),
         (
             CROSSED | {"propensity": None},
-            "propensity is not stated, and must be 0.5: where not every arm came first with",
+            "propensity is not stated, and must be 0.5: where one arm came first more often",
         ),
         ({"assignment": {"crossover": "pair"}}, "assignment has no entry 'period'"),
         ({"assignment": {"pairs": "pair", "most": 0}}, "most of pairs 'pair' is 0; give a public bound above 0"),
