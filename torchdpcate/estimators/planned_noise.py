@@ -163,6 +163,7 @@ def stated_deviation(schema: TableSchema) -> float | None:
     """Return the outcome's deviation by public facts: as stated, or of scores that are equally likely; None else.
 
     Example:
+        >>> from torchdpcate.data.domain import Domain
         >>> stated_deviation(TableSchema.from_domain(Domain([0], [1], 0, 60, outcome_sd=6)))
         6.0
     """
@@ -264,6 +265,7 @@ def worth_asking(noise: float, schema: TableSchema, relative: float | None = Non
         relative: See ``PlannedNoise``.
 
     Example:
+        >>> from torchdpcate.data.domain import Domain
         >>> plain, stated = (TableSchema.from_domain(Domain([0], [1], 0, 100, outcome_sd=sd)) for sd in (None, 6))
         >>> worth_asking(5.0, plain), worth_asking(5.0, stated), worth_asking(5.0, plain, relative=0.95)
         ('for large effects', 'no', 'no: one average effect serves as well')
