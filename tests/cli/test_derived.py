@@ -304,7 +304,7 @@ def test_a_sweep_is_clean_and_what_is_planted_there_is_found(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     table().to_csv("people.csv", index=False)
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": 0.5}))
-    words = ["train", "-m", *TABLE, "task=average_effect", "privacy.epsilon=1,2"]
+    words = ["train", "-m", *TABLE, "privacy.epsilon=1,2"]
     assert main([*words, "run_dir=sweep"]) == 0
     assert main(["report", "sweep"]) == 0
     assert {path.name for path in Path("sweep/0/release").iterdir()} > {"effect.png", "release.html"}

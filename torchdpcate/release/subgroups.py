@@ -169,7 +169,7 @@ class SubgroupRelease(LinesRelease):
             unit = share * torch.tensor(list(map(float, most)))
         found, n = (self.effects.size * unit).sum(1), self.privacy.n
         if not self.arms:  # whatever noise says, each partition has no more than all records, and all if all count
-            every = self.domain.expected_weight is None and not self.weighted
+            every = not (self.domain.weights or self.domain.dropped or self.weighted)
             each = found.split([partition.size for partition in self.subgroups.partitions])
             sums = [float(part.sum().clamp_min(1)) for part in each]
             pairs = zip(each, sums, strict=True)
